@@ -1,0 +1,110 @@
+"""A KV-cache method: for K and for V an offset, a transform and a quantizer."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sawbench.methods.offsets import NoOffset
+from sawbench.methods.parts import BoundOffset, BoundTransform, Calibrated, ModelFacts, Planes, SideName, Site
+from sawbench.methods.quantizers import Quantizer, Raw
+from sawbench.methods.transforms import Identity
+
+SIDES: tuple[SideName, SideName] = ("key", "value")
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one of K and V is stored: x -> transform(x - offset) -> quantizer."""
+
+    offset: Any = field(default_factory=NoOffset)
+    transform: Any = field(default_factory=Identity)
+    quantizer: Quantizer = field(default_factory=Raw)
+
+    def parts(self) -> tuple[Any, ...]:
+        nested = getattr(self.transform, "parts", (self.transform,))
+        return (self.offset, *nested, self.quantizer)
+
+    def check(self, facts: ModelFacts, side: SideName) -> None:
+        for part in self.parts():
+            part.check(facts, side)
+
+    def calibrated(self) -> Iterator[Calibrated]:
+        return (part for part in self.parts() if hasattr(part, "fit"))
+
+    def bind(self, site: Site) -> "BoundSide":
+        return BoundSide(self.offset.bind(site), self.transform.bind(site), self.quantizer, site.facts.shape.head_dim)
+
+
+@dataclass(frozen=True)
+class BoundSide:
+    """One side of one layer, ready to encode and decode [B, T, H, D]."""
+
+    offset: BoundOffset
+    transform: BoundTransform
+    quantizer: Quantizer
+    head_dim: int
+
+    def encode(self, x: Tensor, positions: Tensor) -> Planes:
+        """Bytes to store for x [B, T, H, D] at ``positions`` [B, T]; the subtraction is at least float32."""
+        planes = self.offset.describe(x)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        offset = self.offset.value(planes, positions, wide)
+        residual = x if offset is None else x.to(wide) - offset
+        return planes | self.quantizer.encode(self.transform.forward(residual))
+
+    def stored(self, planes: Planes, dtype: torch.dtype) -> Tensor:
+        """What is stored, [B, T, H, D] in the transformed space and without the offset."""
+        return self.quantizer.decode(planes, self.head_dim, dtype)
+
+    def decode(self, planes: Planes, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """The approximation of x itself, [B, T, H, D]."""
+        x = self.transform.inverse(self.stored(planes, dtype))
+        offset = self.offset.value(planes, positions, dtype)
+        return x if offset is None else x + offset.to(dtype)
+
+
+@dataclass(frozen=True)
+class BoundLayer:
+    key: BoundSide
+    value: BoundSide
+
+
+@dataclass(frozen=True)
+class KVMethod:
+    """A named method. ``options`` are the knobs of its YAML that the parts interpolate; kept for the record."""
+
+    name: str
+    key: Side
+    value: Side
+    options: Mapping[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+    def sides(self) -> tuple[tuple[SideName, Side], ...]:
+        return (("key", self.key), ("value", self.value))
+
+    def check(self, facts: ModelFacts) -> None:
+        """Raise UserError where the method cannot serve the model; needs no weights."""
+        for name, side in self.sides():
+            side.check(facts, name)
+
+    @property
+    def calibration_tokens(self) -> int:
+        """Tokens of text that calibration wants; 0 where the method needs none."""
+        return max((part.calibration_tokens for _, side in self.sides() for part in side.calibrated()), default=0)
+
+    def bind(self, facts: ModelFacts, tensors: Mapping[str, Tensor], device: torch.device) -> list[BoundLayer]:
+        """One BoundLayer a layer; ``tensors`` are those of a calibration artifact, keyed ``side.layer.name``."""
+        self.check(facts)
+        return [
+            BoundLayer(*(side.bind(self._site(facts, tensors, device, name, layer)) for name, side in self.sides()))
+            for layer in range(facts.shape.layers)
+        ]
+
+    @staticmethod
+    def _site(facts: ModelFacts, tensors: Mapping[str, Tensor], device: torch.device, side: SideName, layer: int) -> Site:
+        prefix = f"{side}.{layer}."
+        own = {key.removeprefix(prefix): t.to(device) for key, t in tensors.items() if key.startswith(prefix)}
+        return Site(facts, layer, side, own, device)

@@ -1,0 +1,114 @@
+"""What a KV-cache method is made of, and what a part learns when it meets a model.
+
+A part in a configuration is a small frozen dataclass; ``check`` refuses a model shape it cannot serve, before weights
+load, and ``bind`` makes the per-layer object that does the work. Every tensor of K or V is [B, T, H, D] here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from sawbench_kernels.key_bias import Rotary
+from torch import Tensor
+
+from sawbench.core.shape import KVShape
+
+SideName = Literal["key", "value"]
+Planes = dict[str, Tensor]
+"""Stored bytes by name, each with leading dimensions [B, T]."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What parts may know of a model.
+
+    ``key_bias`` holds one float32 [H, D] a layer, or None where keys have no bias. ``bias_obstacle`` says, by name,
+    why ``R_j b`` cannot be split off (a norm between bias and RoPE, frequencies that depend on the position).
+    """
+
+    name: str
+    shape: KVShape
+    rotary: Rotary | None = None
+    key_bias: tuple[Tensor, ...] | None = None
+    bias_obstacle: str | None = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One side of one layer, with the tensors that calibration found for it."""
+
+    facts: ModelFacts
+    layer: int
+    side: SideName
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class LayerSample:
+    """Calibration data of one layer: post-RoPE ``query`` [T, Hq, D] and ``key`` [T, H, D], ``value`` [T, H, D] in
+    float32, and the output projection's ``output_weight`` [hidden, Hq * D]."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output_weight: Tensor
+
+    def side(self, name: SideName) -> Tensor:
+        return self.key if name == "key" else self.value
+
+
+class Part(Protocol):
+    """What transforms, quantizers and offsets share."""
+
+    def check(self, facts: ModelFacts, side: SideName) -> None:
+        """Raise UserError where this part cannot serve the model. Called before weights load (no key bias yet)."""
+        ...
+
+
+class Calibrated(Protocol):
+    """A part that learns tensors from text before it can be bound."""
+
+    calibration_tokens: int
+    """Tokens of text that it wants."""
+
+    def fit(self, sample: LayerSample, side: SideName, seed: int) -> dict[str, Tensor]:
+        """Tensors of one side of one layer, by name; they come back in ``Site.tensors``."""
+        ...
+
+    def synthetic(self, facts: ModelFacts, side: SideName, generator: torch.Generator) -> dict[str, Tensor]:
+        """Tensors of the right shapes for a model with random weights (throughput studies); marked as synthetic."""
+        ...
+
+
+class BoundTransform(Protocol):
+    """A linear map R of a head's dimensions, orthonormal unless it says otherwise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``on_key`` / ``on_value``: x R, [B, T, H, D] as it is stored."""
+        ...
+
+    def query(self, query: Tensor) -> Tensor:
+        """``on_query``: [B, Hq, T, D] such that q . k survives."""
+        ...
+
+    def inverse(self, x: Tensor) -> Tensor:
+        """``on_output``: back from the stored space, any [..., D]."""
+        ...
+
+
+class BoundOffset(Protocol):
+    """What is subtracted before transform and quantizer, and what little of it a token must store."""
+
+    def describe(self, x: Tensor) -> Planes:
+        """What token by token must be stored (an index of a centroid), from x [B, T, H, D]; often nothing."""
+        ...
+
+    def value(self, planes: Planes, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """The offset, broadcastable to [B, T, H, D], for stored tokens at ``positions`` [B, T]; None is zero."""
+        ...
+
+    def shared(self) -> Mapping[str, Tensor]:
+        """Tensors held once for the model (codebooks, means): counted apart from the bits of a token."""
+        ...
