@@ -1,0 +1,41 @@
+"""Teacher-forced replay: what fidelity asks of an engine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A prompt and an answer as token ids; every answer token is predicted from all that precede it."""
+
+    id: str
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """Relative error ``|x_hat - x| / |x|`` (Frobenius, over tokens) of one layer and KV head.
+
+    ``key`` and ``value`` compare what is decoded with what was given; ``output`` compares attention over the
+    quantized cache with attention over the exact K and V, for the same queries (its G query heads together).
+    """
+
+    layer: int
+    head: int
+    key: float
+    value: float
+    output: float
+
+
+class Replayer(Protocol):
+    """An engine that can replay an answer through its method's cache."""
+
+    def replay(self, items: Sequence[Replay]) -> Iterator[Any]:
+        """Yield logits, a float32 tensor [len(answer), vocabulary], for each item in order; row i predicts answer[i]."""
+        ...
+
+    def layer_errors(self, items: Sequence[Replay]) -> list[LayerError]:
+        """Errors of every layer and KV head over the items; each layer sees the input the quantized run gave it."""
+        ...
