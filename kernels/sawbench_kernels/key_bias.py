@@ -6,13 +6,15 @@ its score ``q . R_j b`` is added after. What makes the split exact is that both 
 near 131,072 errs by 8e-3 rad, which a bias of 200 turns into a logit error above 1). Kernels read this table too.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 
-class Rotary(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Rotary:
     """How a model turns a head by its position.
 
     ``pairs`` int64 [R, 2]: dimensions (a, b) that turn together, a' = a cos - b sin, b' = b cos + a sin (half or
@@ -25,10 +27,19 @@ class Rotary(NamedTuple):
     scaling: float
 
 
-def cos_sin_table(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin, float32 [..., R], of integer ``positions`` [...]; the model's scaling is in them."""
-    angles = positions[..., None].to(torch.float64) * rotary.inv_freq.to(positions.device, torch.float64)
+@lru_cache(maxsize=16)
+def cos_sin_table(rotary: Rotary, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """cos and sin, float32 [length, R], of positions 0 to length - 1; the model's scaling is in them."""
+    positions = torch.arange(length, device=device, dtype=torch.float64)
+    angles = positions[:, None] * rotary.inv_freq.to(device, torch.float64)
     return (rotary.scaling * angles.cos()).to(torch.float32), (rotary.scaling * angles.sin()).to(torch.float32)
+
+
+def cos_sin(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of the table, float32 [..., R], for integer ``positions`` [...]. The table grows by powers of two."""
+    longest = int(positions.max()) + 1 if positions.numel() else 1
+    cos, sin = cos_sin_table(rotary, 1 << max(longest - 1, 1).bit_length(), positions.device)
+    return cos[positions], sin[positions]
 
 
 def rotated_bias(bias: Tensor, rotary: Rotary, positions: Tensor) -> Tensor:
@@ -37,7 +48,7 @@ def rotated_bias(bias: Tensor, rotary: Rotary, positions: Tensor) -> Tensor:
     Dimensions outside ``pairs`` do not turn: their bias is the same at every position.
     """
     wide = torch.float64 if bias.dtype == torch.float64 else torch.float32
-    cos, sin = (t.to(wide)[..., None, :] for t in cos_sin_table(rotary, positions))
+    cos, sin = (t.to(wide)[..., None, :] for t in cos_sin(rotary, positions))
     first, second = rotary.pairs.to(bias.device).unbind(-1)
     turned = bias.to(wide).expand(*positions.shape, *bias.shape).clone()
     a, b = bias[:, first].to(wide), bias[:, second].to(wide)

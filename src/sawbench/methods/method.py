@@ -66,10 +66,22 @@ class BoundSide:
         return x if offset is None else x + offset.to(dtype)
 
 
+    def shared_tensors(self) -> Iterator[Tensor]:
+        """What is held once for the model: codebooks, means, rotations."""
+        yield from self.offset.shared().values()
+        yield from self.transform.shared().values()
+
+
 @dataclass(frozen=True)
 class BoundLayer:
+    """Both sides of one layer."""
+
     key: BoundSide
     value: BoundSide
+
+    def shared_tensors(self) -> Iterator[Tensor]:
+        yield from self.key.shared_tensors()
+        yield from self.value.shared_tensors()
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,10 @@ class BoundTransform(Protocol):
         """``on_output``: back from the stored space, any [..., D]."""
         ...
 
+    def shared(self) -> Mapping[str, Tensor]:
+        """Tensors held once for the model (a learned matrix), by name."""
+        ...
+
 
 class BoundOffset(Protocol):
     """What is subtracted before transform and quantizer, and what little of it a token must store."""

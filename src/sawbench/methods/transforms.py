@@ -1,6 +1,6 @@
 """Rotations of a head: identity, block-diagonal Hadamard (BDR), and chains. Learned ones: hessian.py."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,9 @@ class Identity:
         return x
 
     query = inverse = forward
+
+    def shared(self) -> Mapping[str, Tensor]:
+        return {}
 
 
 def auto_order(head_dim: int) -> int:
@@ -73,6 +76,9 @@ class BoundHadamard:
 
     query = inverse = forward
 
+    def shared(self) -> Mapping[str, Tensor]:
+        return {}
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -106,3 +112,6 @@ class BoundChain:
         for part in reversed(self.parts):
             x = part.inverse(x)
         return x
+
+    def shared(self) -> Mapping[str, Tensor]:
+        return {f"{i}.{name}": t for i, part in enumerate(self.parts) for name, t in part.shared().items()}

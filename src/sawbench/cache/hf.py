@@ -1,0 +1,166 @@
+"""A quantized KV cache for transformers: ``update`` writes bytes and hands attention a view of them, never tensors.
+
+Only the attention function that ``sawbench.attention.hf`` registers can read such a view. Every operation that
+generation performs on a cache is served by moving stored bytes; what is not served raises.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from sawbench.cache.store import PlaneStore
+from sawbench.cache.view import LayerView
+from sawbench.core.engine import CacheReport
+from sawbench.core.shape import KVShape
+from sawbench.methods.method import BoundLayer
+
+
+class QuantizedLayer(CacheLayerMixin):
+    """One layer: a plane store for K and one for V."""
+
+    is_croppable = True
+    is_sliding = False
+
+    def __init__(self, codec: BoundLayer, cache: "QuantizedCache") -> None:
+        super().__init__()
+        self.codec, self.cache = codec, cache
+        self.key, self.value = PlaneStore(), PlaneStore()
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing waits for the first tokens."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Encode a chunk [B, H, T, D] behind what is stored; returns the layer's view twice."""
+        key, value = key_states.transpose(1, 2), value_states.transpose(1, 2)
+        past = self.key.tokens
+        positions = self.cache.row_positions(past + key.shape[1], key)
+        current = positions[:, past:]
+        self.key.append(self.codec.key.encode(key, current))
+        self.value.append(self.codec.value.encode(value, current))
+        exact = (key, value) if self.cache.keep_exact(past) else None
+        view = LayerView(self.codec, self.key.planes, self.value.planes, positions, exact, self.cache.observer(self))
+        return view, view
+
+    def get_seq_length(self) -> int:
+        return self.key.tokens
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.key.tokens + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length  # the name before transformers 5.20 or so
+
+    def stores(self) -> tuple[PlaneStore, PlaneStore]:
+        return self.key, self.value
+
+    def reset(self) -> None:
+        for store in self.stores():
+            store.clear()
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.batch_select_indices(beam_idx)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """``tokens_to_remove`` is negative or 0, as transformers 5 has it.
+
+        Raises:
+            ValueError: it is positive (an absolute length, the older convention).
+        """
+        if tokens_to_remove > 0:
+            raise ValueError("crop takes a negative number of tokens to remove")
+        for store in self.stores() if tokens_to_remove else ():
+            store.drop_last(-tokens_to_remove)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        for store in self.stores():
+            store.repeat(repeats)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        for store in self.stores():
+            store.select(indices)
+
+    def offload(self) -> None:
+        raise ValueError("a quantized cache is not offloaded: its bytes are meant to stay where attention reads them")
+
+    prefetch = offload
+
+
+class QuantizedCache(Cache):
+    """The cache of one call: a fresh one for each ``generate`` or forward.
+
+    ``positions`` int32 [B, T] are those that the rotary embedding saw (``note_positions``, from a hook on the rotary
+    module); they follow their rows through every operation. ``exact_prefill`` lets the first chunk attend to its
+    unquantized K and V.
+    """
+
+    def __init__(self, layers: Sequence[BoundLayer], shape: KVShape, exact_prefill: bool = False) -> None:
+        super().__init__(layers=[QuantizedLayer(layer, self) for layer in layers])
+        self.shape, self.exact_prefill = shape, exact_prefill
+        self.rows = PlaneStore()
+        self.pending: Tensor | None = None
+        self.on_attention: Any = None
+
+    def note_positions(self, position_ids: Tensor) -> None:
+        """Positions [B or 1, T] of the chunk that the coming forward writes."""
+        self.pending = position_ids.to(torch.int32)
+
+    def row_positions(self, length: int, like: Tensor) -> Tensor:
+        """Positions [B, ``length``] of all tokens, the chunk being written included."""
+        if self.rows.tokens < length:
+            new = length - self.rows.tokens
+            pending = self.pending
+            if pending is None or pending.shape[-1] != new:
+                raise RuntimeError("the rotary embedding was not seen: the cache's positions hook is not installed")
+            self.rows.append({"positions": pending.to(like.device).expand(like.shape[0], new)})
+            self.pending = None
+        return self.rows.planes["positions"]
+
+    def keep_exact(self, past: int) -> bool:
+        if self.exact_prefill and past == 0:
+            return True
+        return self.on_attention is not None
+
+    def observer(self, layer: QuantizedLayer) -> Any:
+        if self.on_attention is None:
+            return None
+        index = next(i for i, other in enumerate(self.layers) if other is layer)
+        return lambda *seen: self.on_attention(index, *seen)
+
+    def reset(self) -> None:
+        super().reset()
+        self.rows.clear()
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        super().reorder_cache(beam_idx)
+        self.rows.select(beam_idx)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        super().crop(tokens_to_remove)
+        if tokens_to_remove:
+            self.rows.drop_last(-tokens_to_remove)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)
+        self.rows.repeat(repeats)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        super().batch_select_indices(indices)
+        self.rows.select(indices)
+
+    def report(self) -> CacheReport:
+        """Bytes by plane, summed over layers, from the allocations themselves."""
+        planes: dict[str, int] = {}
+        for layer in self.layers:
+            for side, store in zip(("key", "value"), layer.stores(), strict=True):
+                for name, size in store.bytes().items():
+                    planes[f"{side}.{name}"] = planes.get(f"{side}.{name}", 0) + size
+        batch = self.rows.planes["positions"].shape[0] if self.rows.planes else 0
+        tokens = batch * self.rows.tokens
+        shared = sum(t.nbytes for layer in self.layers for t in layer.codec.shared_tensors())
+        return CacheReport(planes, tokens, tokens * self.shape.values_per_token, shared, sum(self.rows.bytes().values()))
