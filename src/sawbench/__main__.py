@@ -1,0 +1,7 @@
+"""``python -m sawbench``."""
+
+import sys
+
+from sawbench.cli import main
+
+sys.exit(main())

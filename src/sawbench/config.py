@@ -1,0 +1,125 @@
+"""Where configurations lie, how a command line becomes one, and what is said when it cannot.
+
+A configuration is composed by Hydra from ``configs/<verb>.yaml`` and the groups beside it. Hydra's errors, long and
+about Hydra, become one line that names the option and what is legal.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    InstantiationException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sawbench.core.errors import UserError, illegal
+
+PACKAGE = Path(__file__).parent
+
+
+def config_dir() -> Path:
+    """The checkout's ``configs/`` where this package runs from one (an editable install too), else the wheel's copy."""
+    checkout = PACKAGE.parents[1]
+    if (checkout / "pyproject.toml").is_file() and (checkout / "configs").is_dir():
+        return checkout / "configs"
+    return PACKAGE / "_configs"
+
+
+def choices(group: str) -> list[str]:
+    """Names that ``group=`` takes, by file."""
+    return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
+
+
+def group_config(group: str, name: str) -> DictConfig:
+    """One file of a group, alone: ``group_config("method", "bf16")``."""
+    config = OmegaConf.load(config_dir() / group / f"{name}.yaml")
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def compose(verb: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration of one run of ``verb``.
+
+    Raises:
+        UserError: an override that is no assignment, an unknown option, or an unknown name of a group.
+    """
+    try:
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+            config = hydra.compose(verb, list(overrides))
+            OmegaConf.resolve(config)
+            return config
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explain(verb, error) from None
+
+
+def expand(verb: str, overrides: Sequence[str]) -> list[list[str]]:
+    """Overrides of every cell of a sweep: the product of all ``key=a,b,c``, the last key varying fastest.
+
+    Raises:
+        UserError: an override cannot be parsed, or sweeps over a range without an end.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        return [list(cell) for cell in itertools.product(*map(_values, parsed))]
+    except HydraException as error:
+        raise explain(verb, error) from None
+
+
+def _values(override: Override) -> list[str]:
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    if not override.is_discrete_sweep():
+        raise UserError(f"{override.input_line}: a sweep lists its values, as in {key}=a,b,c")
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def instantiate(node: DictConfig, option: str) -> Any:
+    """The object that ``node._target_`` names.
+
+    Raises:
+        UserError: the object refused its options, or does not know one of them.
+    """
+    try:
+        return hydra.utils.instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        if isinstance(error.__cause__, TypeError):
+            raise UserError(f"{option}: {error.__cause__}") from error
+        raise
+
+
+def explain(verb: str, error: Exception) -> UserError:
+    """Hydra's or OmegaConf's complaint in one line."""
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return illegal(group, name, error.options)
+    if isinstance(error, OverrideParseException):
+        return UserError(f"cannot read {error.override!r}: write option=value")
+    message = str(error)
+    unknown = re.search(r"Could not override '([^']+)'", message)
+    if unknown and isinstance(error, ConfigCompositionException):
+        return _unknown(verb, unknown[1], error.__cause__)
+    if "requires --multirun" in message or "Ambiguous value" in message:
+        return UserError(f"several values for one option make a sweep: add -m ({message.splitlines()[0]})")
+    first = next((line for line in message.splitlines() if line.strip()), type(error).__name__)
+    return UserError(first.strip())
+
+
+def _unknown(verb: str, key: str, cause: BaseException | None) -> UserError:
+    parent = getattr(cause, "parent_node", None)
+    legal = sorted(str(name) for name in parent if name != "hydra") if isinstance(parent, DictConfig) else []
+    where = f"{verb} has no option {key}"
+    return UserError(f"{where}; there are: {', '.join(legal)}" if legal else where)
