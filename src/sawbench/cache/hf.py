@@ -4,7 +4,8 @@ Only the attention function that ``sawbench.attention.hf`` registers can read su
 generation performs on a cache is served by moving stored bytes; what is not served raises.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,9 +25,9 @@ class QuantizedLayer(CacheLayerMixin):
     is_croppable = True
     is_sliding = False
 
-    def __init__(self, codec: BoundLayer, cache: "QuantizedCache") -> None:
+    def __init__(self, codec: BoundLayer, index: int, cache: "QuantizedCache") -> None:
         super().__init__()
-        self.codec, self.cache = codec, cache
+        self.codec, self.index, self.cache = codec, index, cache
         self.key, self.value = PlaneStore(), PlaneStore()
         self.is_initialized = True
 
@@ -41,8 +42,9 @@ class QuantizedLayer(CacheLayerMixin):
         current = positions[:, past:]
         self.key.append(self.codec.key.encode(key, current))
         self.value.append(self.codec.value.encode(value, current))
-        exact = (key, value) if self.cache.keep_exact(past) else None
-        view = LayerView(self.codec, self.key.planes, self.value.planes, positions, exact, self.cache.observer(self))
+        exact = (key, value) if self.cache.exact_prefill and past == 0 else None
+        observe = self.cache.observer(self.index, key, value)
+        view = LayerView(self.codec, self.key.planes, self.value.planes, positions, exact, observe)
         return view, view
 
     def get_seq_length(self) -> int:
@@ -100,11 +102,11 @@ class QuantizedCache(Cache):
     """
 
     def __init__(self, layers: Sequence[BoundLayer], shape: KVShape, exact_prefill: bool = False) -> None:
-        super().__init__(layers=[QuantizedLayer(layer, self) for layer in layers])
+        super().__init__(layers=[QuantizedLayer(layer, i, self) for i, layer in enumerate(layers)])
         self.shape, self.exact_prefill = shape, exact_prefill
         self.rows = PlaneStore()
         self.pending: Tensor | None = None
-        self.on_attention: Any = None
+        self.on_attention: Callable[..., None] | None = None
 
     def note_positions(self, position_ids: Tensor) -> None:
         """Positions [B or 1, T] of the chunk that the coming forward writes."""
@@ -121,16 +123,11 @@ class QuantizedCache(Cache):
             self.pending = None
         return self.rows.planes["positions"]
 
-    def keep_exact(self, past: int) -> bool:
-        if self.exact_prefill and past == 0:
-            return True
-        return self.on_attention is not None
-
-    def observer(self, layer: QuantizedLayer) -> Any:
+    def observer(self, layer: int, key: Tensor, value: Tensor) -> Callable[..., None] | None:
+        """What attention calls with (query, mask, scaling, output), or None where nobody watches."""
         if self.on_attention is None:
             return None
-        index = next(i for i, other in enumerate(self.layers) if other is layer)
-        return lambda *seen: self.on_attention(index, *seen)
+        return partial(self.on_attention, layer, key, value)
 
     def reset(self) -> None:
         super().reset()

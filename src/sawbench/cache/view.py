@@ -14,8 +14,8 @@ class LayerView:
     """One layer's cache as it stands after the current chunk was written.
 
     ``positions`` int [B, S] of the stored tokens. ``exact`` holds the current chunk's unquantized (key, value), each
-    [B, T, H, D], where attention is to read them instead (``prefill=exact``). ``observe`` is called with (query,
-    exact key, exact value, view, mask, scaling, output) by attention where errors are being measured.
+    [B, T, H, D], where attention is to read them instead (``prefill=exact``). ``observe`` is called with (query, mask,
+    scaling, output) where errors are being measured.
     """
 
     layer: BoundLayer
