@@ -1,28 +1,18 @@
 """What a task is given and what it must be able to say. A task never learns which method runs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
+from sawbench.core.progress import Progress, silent
 from sawbench.core.records import TaskResult
 from sawbench.core.samples import SampleSink
 
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
 
-T = TypeVar("T")
-
-
-class Progress(Protocol):
-    """A bar around an iterable: ``for x in progress(items, total=None, text="prompts")``."""
-
-    def __call__(self, items: Iterable[T], total: int | None, text: str) -> Iterable[T]: ...
-
-
-def silent(items: Iterable[T], total: int | None = None, text: str = "") -> Iterable[T]:
-    """A Progress without a bar."""
-    return items
+__all__ = ["Progress", "Task", "TaskContext", "silent"]
 
 
 @dataclass(frozen=True)
