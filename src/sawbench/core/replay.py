@@ -32,8 +32,11 @@ class LayerError:
 class Replayer(Protocol):
     """An engine that can replay an answer through its method's cache."""
 
-    def replay(self, items: Sequence[Replay]) -> Iterator[Any]:
-        """Yield logits, a float32 tensor [len(answer), vocabulary], for each item in order; row i predicts answer[i]."""
+    def replay(self, items: Sequence[Replay], chunk: int | None = None) -> Iterator[Any]:
+        """Yield logits, float32 [len(answer), vocabulary], for each item in order; row i predicts answer[i].
+
+        ``chunk`` writes the tokens that many at a time in place of the engine's own choice (0: all at once).
+        """
         ...
 
     def layer_errors(self, items: Sequence[Replay]) -> list[LayerError]:

@@ -22,8 +22,6 @@ class TaskContext:
     Args:
         engine: the model with the method under test (core.engine.Engine; fidelity also uses core.replay.Replayer).
         reference: the same weights with K and V unquantized in the compute dtype; built on the first call.
-        rechunked: the same method with prompts prefilled in pieces of 16 tokens: the same mathematics rounded in
-            another order, which is what a noise floor is measured with; built on the first call.
         sink: the cell's samples.jsonl; a sample whose id is in ``sink.done`` need not be made again.
         progress: a bar for everything longer than two seconds.
         seed: of everything the task draws.
@@ -33,7 +31,6 @@ class TaskContext:
 
     engine: Any
     reference: Callable[[], Any]
-    rechunked: Callable[[], Any]
     sink: SampleSink
     progress: Progress
     seed: int
