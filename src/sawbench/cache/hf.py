@@ -43,7 +43,7 @@ class QuantizedLayer(CacheLayerMixin):
         self.key.append(self.codec.key.encode(key, current))
         self.value.append(self.codec.value.encode(value, current))
         exact = (key, value) if self.cache.exact_prefill and past == 0 else None
-        observe = self.cache.observer(self.index, key, value)
+        observe = self.cache.observer(self, key, value)
         view = LayerView(self.codec, self.key.planes, self.value.planes, positions, exact, observe)
         return view, view
 
@@ -123,7 +123,7 @@ class QuantizedCache(Cache):
             self.pending = None
         return self.rows.planes["positions"]
 
-    def observer(self, layer: int, key: Tensor, value: Tensor) -> Callable[..., None] | None:
+    def observer(self, layer: QuantizedLayer, key: Tensor, value: Tensor) -> Callable[..., None] | None:
         """What attention calls with (query, mask, scaling, output), or None where nobody watches."""
         if self.on_attention is None:
             return None

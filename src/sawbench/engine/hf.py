@@ -120,7 +120,7 @@ class HFEngine:
     @torch.inference_mode()
     def layer_errors(self, items: Sequence[Replay]) -> list[LayerError]:
         """Errors of every layer and KV head, one item at a time and in one chunk."""
-        meter = ErrorMeter(self.layers)
+        meter = ErrorMeter()
         for item in items:
             ids, mask = left_padded([item.prompt + item.answer], self.device)
             cache = self.new_cache()

@@ -1,6 +1,6 @@
 """Rotations of a head: identity, block-diagonal Hadamard (BDR), and chains. Learned ones: hessian.py."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,9 +82,14 @@ class BoundHadamard:
 
 @dataclass(frozen=True)
 class Chain:
-    """Transforms one after another: x -> x R1 R2 ..."""
+    """One transform, then another: x -> x R1 R2."""
 
-    parts: Sequence[Any]
+    first: Any
+    second: Any
+
+    @property
+    def parts(self) -> tuple[Any, Any]:
+        return self.first, self.second
 
     def check(self, facts: ModelFacts, side: SideName) -> None:
         for part in self.parts:
