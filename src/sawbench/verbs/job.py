@@ -1,0 +1,126 @@
+"""One cell to be measured: what was asked for, checked as far as it can be before weights load, and then run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from sawbench import __version__
+from sawbench.config import group_config, instantiate
+from sawbench.core.engine import CacheReport
+from sawbench.core.progress import bar
+from sawbench.core.records import Metric, TaskResult
+from sawbench.engine.build import build_engine
+from sawbench.engine.calibrate import artifact_for
+from sawbench.methods.method import KVMethod
+from sawbench.models import ModelPlan, plan_model
+from sawbench.results import Cell, environment
+from sawbench.tasks.base import Task, TaskContext
+from sawbench.verbs.loading import Shelf, device_of, dtype_of
+
+NOISE_CHUNK = 16
+"""Prompt tokens prefilled at once by the engine that a noise floor is measured with."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A composed configuration and the objects that it names."""
+
+    config: DictConfig
+    plan: ModelPlan
+    method: KVMethod
+    task: Task
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, config: DictConfig) -> "Job":
+        """Check everything that needs no weights.
+
+        Raises:
+            UserError: the model, the method on this model, or the task on this machine is refused.
+        """
+        device = device_of(config.device)
+        dtype = dtype_of(config.model.dtype, device)
+        plan = plan_model(config.model)
+        method, task = instantiate(config.method, "method"), instantiate(config.task, "task")
+        method.check(plan.facts)
+        task.check(plan)
+        return cls(config, plan, method, task, device, dtype)
+
+    def baseline(self) -> "Job":
+        """The same model, task and engine with the method that ``baseline`` names, its options as they ship."""
+        config = self.config.copy()
+        config.method = group_config("method", config.baseline)
+        return Job.of(config)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The method's options that differ from its file: what a row must say beside the method's name."""
+        shipped = group_config("method", self.method.name).get("options") or {}
+        return {name: value for name, value in self.method.options.items() if shipped.get(name) != value}
+
+    @property
+    def label(self) -> str:
+        """``method option=value ...``: how a table names this row."""
+        return " ".join([self.method.name, *(f"{name}={value}" for name, value in self.options.items())])
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change the numbers; equal identities share a cell."""
+        config = OmegaConf.to_container(self.config, resolve=True)
+        assert isinstance(config, dict)
+        method = {key: config["method"][key] for key in ("key", "value") if key in config["method"]}
+        engine = {key: value for key, value in config["engine"].items() if key != "batch_size"}
+        identity = {
+            "model": {**self.plan.identity, "dtype": str(self.dtype).removeprefix("torch.")},
+            "method": {"name": self.method.name, "options": self.options, **method},
+            "task": config["task"],
+            "engine": engine,
+            "device": self.device.type,
+            "seed": config["seed"],
+            "version": ".".join(__version__.split(".")[:2]),
+        }
+        return identity | ({"calibration": config["calibration"]} if self.method.calibration_tokens else {})
+
+    def measure(self, cell: Cell, shelf: Shelf) -> TaskResult:
+        """Load, calibrate where needed, run the task in the claimed ``cell`` and finish it."""
+        loaded = shelf.load(self.config.model, self.plan, self.device, self.dtype)
+        results = Path(self.config.results)
+        tensors = artifact_for(self.method, loaded, self.config.calibration, results)
+        engine = build_engine(self.config.engine, loaded, self.method, tensors)
+        cell.environment({**environment(), "device": str(self.device), "engine": engine.describe()})
+
+        def another(method: KVMethod, **options: Any) -> Any:
+            config = OmegaConf.merge(self.config.engine, options)
+            return build_engine(config, loaded, method, tensors if method is self.method else {})
+
+        context = TaskContext(
+            engine=engine,
+            reference=lambda: another(instantiate(group_config("method", "reference"), "method")),
+            rechunked=lambda: another(self.method, chunk=NOISE_CHUNK),
+            sink=cell.sink,
+            progress=bar,
+            seed=self.config.seed,
+            model=loaded.identity,
+            results=results,
+        )
+        result = with_cache(self.task.run(context), engine.cache_report())
+        cell.finish(result)
+        return result
+
+
+def with_cache(result: TaskResult, report: CacheReport) -> TaskResult:
+    """The result with what the cache really stored: bits per value, bytes per token, what is held once, and a table
+    of bytes by plane."""
+    per_token = report.bytes / report.tokens if report.tokens else None
+    metrics = (
+        Metric("bits_per_value", report.bits_per_value if report.values else None, "bits"),
+        Metric("cache_bytes_per_token", per_token, "bytes"),
+        Metric("shared_bytes", report.shared_bytes, "bytes"),
+    )
+    planes: list[dict[str, Any]] = [{"plane": name, "bytes": size} for name, size in report.planes.items()]
+    tables: Mapping[str, list[dict[str, Any]]] = {**result.tables, "cache": planes}
+    return replace(result, metrics=(*result.metrics, *metrics), tables=tables)

@@ -1,0 +1,136 @@
+"""``run``: a method on a model with a task, beside its baseline; ``run -m``: many of them, each model loaded once.
+
+Every cell lands as it ends. A cell that fails is a row with its error, the others go on, and the exit code is 1.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig
+
+from sawbench.core.errors import UserError
+from sawbench.core.records import Metric, TaskResult
+from sawbench.results import Cell, RunStore, write_tidy
+from sawbench.verbs.job import Job
+from sawbench.verbs.loading import Shelf, out_of_memory
+from sawbench.verbs.table import fitted
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row of the table at the end: a job's result, or why there is none."""
+
+    group: tuple[str, str]
+    label: str
+    run: str
+    result: TaskResult | None = None
+    error: str = ""
+
+
+def main(config: DictConfig) -> int:
+    return sweep([config])
+
+
+def sweep(configs: Sequence[DictConfig]) -> int:
+    """Run all cells and their baselines; 0, or 1 where one failed.
+
+    Raises:
+        UserError: a single configuration is refused. In a sweep that is a failed row.
+    """
+    store = RunStore(Path(configs[0].results))
+    jobs, outcomes = prepare(configs)
+    shelf = Shelf()
+    for job in sorted(jobs, key=lambda job: str(job.config.model)):
+        outcomes.append(attempt(job, store, shelf, alone=len(configs) == 1))
+    files = write_tidy(store)
+    for text in report(outcomes):
+        print(text)
+    print(f"\nsamples and records: {store.runs}/   tables: {', '.join(str(file) for file in files)}")
+    return int(any(outcome.error for outcome in outcomes))
+
+
+def prepare(configs: Sequence[DictConfig]) -> tuple[list[Job], list[Outcome]]:
+    """Jobs, each model's and task's baseline first and once; and rows for what is refused."""
+    jobs: dict[str, Job] = {}
+    refused = []
+    for config in configs:
+        try:
+            job = Job.of(config)
+            wanted = [job] if config.baseline is None else [job.baseline(), job]
+        except UserError as error:
+            if len(configs) == 1:
+                raise
+            refused.append(Outcome((config.model.name, config.task.name), config.method.name, "", error=str(error)))
+            continue
+        for each in wanted:
+            jobs.setdefault(str(each.identity()), each)
+    return list(jobs.values()), refused
+
+
+def attempt(job: Job, store: RunStore, shelf: Shelf, alone: bool) -> Outcome:
+    """The cell's result, found or measured. What one cell raises ends that cell only."""
+    cell = store.cell(job.identity())
+    row = Outcome((job.plan.name, job.task.name), job.label, cell.run)
+    try:
+        return replace(row, result=found_or_measured(job, cell, shelf))
+    except UserError as error:
+        if alone:
+            raise
+        return replace(row, error=str(error))
+    except Exception as error:  # a sweep goes on whatever one of its cells met; the row and the exit code tell of it
+        if out_of_memory(error):
+            batch = job.config.engine.batch_size
+            message = f"out of memory on {job.device}: lower engine.batch_size ({batch}); samples are kept"
+            return replace(row, error=message)
+        log.exception("%s failed", cell.run)
+        return replace(row, error=f"{type(error).__name__}: {error}")
+    finally:
+        cell.release()
+        if job.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def found_or_measured(job: Job, cell: Cell, shelf: Shelf) -> TaskResult:
+    """Raises UserError while another process holds the cell."""
+    if not cell.finished and not cell.claim():
+        raise UserError(f"{cell.run} is being measured by another process")
+    if cell.finished:
+        log.info("%s: found, nothing to run", cell.run)
+        return cell.result()
+    log.info("%s: %s on %s", cell.run, str(job.dtype).removeprefix("torch."), job.device)
+    return job.measure(cell, shelf)
+
+
+def report(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """A table for each model and task, its rows in the order of the runs, and a line for each failure."""
+    for group in dict.fromkeys(outcome.group for outcome in outcomes):
+        rows = [outcome for outcome in outcomes if outcome.group == group]
+        measured = {row.label: row.result.metrics for row in rows if row.result}
+        yield f"\n{' '.join(group)}"
+        if measured:
+            yield metrics_table(measured)
+        yield from (f"FAILED {row.label}: {row.error}" for row in rows if row.error)
+
+
+def metrics_table(measured: Mapping[str, Sequence[Metric]]) -> str:
+    """One row a method; a metric that a method lacks is a dash."""
+    columns = dict.fromkeys((metric.name, metric.unit) for metrics in measured.values() for metric in metrics)
+    header = ["method", *(f"{name} ({unit})" if unit else name for name, unit in columns)]
+    rows = []
+    for label, metrics in measured.items():
+        by_name = {(metric.name, metric.unit): text_of(metric) for metric in metrics}
+        rows.append([label, *(by_name.get(column, "-") for column in columns)])
+    return fitted(header, rows)
+
+
+def text_of(metric: Metric) -> str:
+    """Four digits, and the interval where there is one."""
+    if metric.value is None:
+        return "-"
+    interval = "" if metric.low is None else f" [{metric.low:.4g}, {metric.high:.4g}]"
+    return f"{metric.value:.4g}{interval}"
