@@ -1,0 +1,153 @@
+"""Fidelity: what a method's cache does to the model's own predictions, token by token.
+
+The unquantized model (K and V in the compute dtype) answers shipped prompts greedily, or a text is taken as it is; the
+same tokens are then replayed, teacher-forced, through the method's cache and compared with the unquantized model's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sawbench.core.errors import UserError
+from sawbench.core.records import TaskResult
+from sawbench.core.replay import LayerError, Replay
+from sawbench.prompts import encode_prompt, shipped
+from sawbench.tasks.answers import AnswerStore, greedy_replays
+from sawbench.tasks.base import TaskContext
+from sawbench.tasks.compare import compare
+from sawbench.tasks.fidelity_summary import layer_metrics, summarize
+
+if TYPE_CHECKING:
+    from sawbench.models import ModelPlan
+
+FLOOR_CHUNK = 16
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Options of ``task=fidelity``.
+
+    Args:
+        prompts: shipped prompts to answer, from the first.
+        answer_tokens: longest answer.
+        max_replayed: answer tokens over all prompts at which replay ends; the last answer is cut there.
+        text: a text file (UTF-8) to replay in place of answers, in stretches of ``window`` tokens.
+        window: tokens of one stretch of ``text``.
+        floor_prompts: prompts that are also replayed in chunks of 16 tokens: the same method, rounded in another order.
+        layer_prompts: prompts that errors of K, V and attention output are taken over, by layer and head.
+    """
+
+    name: str = "fidelity"
+    prompts: int = 16
+    answer_tokens: int = 96
+    max_replayed: int = 2048
+    text: str | None = None
+    window: int = 256
+    floor_prompts: int = 4
+    layer_prompts: int = 4
+
+    def check(self, plan: "ModelPlan") -> None:
+        """Raises UserError for an unreadable text, more prompts than there are, or answers beyond the context."""
+        available = len(shipped("fidelity"))
+        if not 1 <= self.prompts <= available:
+            raise UserError(f"task.prompts={self.prompts} is not between 1 and {available}, the prompts that ship")
+        if self.max_replayed < 1 or self.answer_tokens < 1 or self.window < 2:
+            raise UserError("task.max_replayed and task.answer_tokens are at least 1, task.window at least 2")
+        if self.text is not None and not Path(self.text).is_file():
+            raise UserError(f"task.text={self.text} is not a file")
+        option, tokens = ("answer_tokens", self.answer_tokens) if self.text is None else ("window", self.window)
+        if tokens >= plan.max_length:
+            raise UserError(f"task.{option}={tokens} does not fit the context of {plan.name}: {plan.max_length} tokens")
+
+    def inputs(self) -> Mapping[str, str]:
+        """SHA-256 of the files that the result depends on, by option: part of a cell's identity."""
+        return {} if self.text is None else {"text": sha256(Path(self.text).read_bytes()).hexdigest()}
+
+    def run(self, ctx: TaskContext) -> TaskResult:
+        reference = ctx.reference()
+        items = self._items(ctx, reference)
+        numbered = ctx.progress(enumerate(items), len(items), "replay")
+        samples = [_sample(ctx, reference, item, at < self.floor_prompts) for at, item in numbered]
+        layers: list[LayerError] = ctx.engine.layer_errors(items[: self.layer_prompts])
+        tables = {
+            "layers": [asdict(layer) for layer in layers],
+            "conditions": [self._conditions(ctx.engine, reference, items)],
+        }
+        return TaskResult((*summarize(samples, ctx.seed), *layer_metrics(layers)), tables)
+
+    def _items(self, ctx: TaskContext, reference: Any) -> list[Replay]:
+        items = self._answers(ctx, reference) if self.text is None else self._stretches(ctx.engine.tokenizer, self.text)
+        return capped(items, self.max_replayed)
+
+    def _answers(self, ctx: TaskContext, reference: Any) -> list[Replay]:
+        tokenizer, room = ctx.engine.tokenizer, ctx.engine.max_length - self.answer_tokens
+        prompts = {p.id: encode_prompt(tokenizer, p.text) for p in shipped("fidelity")[: self.prompts]}
+        for key, ids in prompts.items():
+            if len(ids) > room:
+                raise UserError(
+                    f"task.answer_tokens={self.answer_tokens} leaves {room} tokens; prompt {key} has {len(ids)}"
+                )
+        store = AnswerStore(ctx.results / "reference", {"model": dict(ctx.model), "engine": reference.describe()})
+        return greedy_replays(reference, prompts, self.answer_tokens, store, ctx.progress)
+
+    def _stretches(self, tokenizer: Any, path: str) -> list[Replay]:
+        text = Path(path).read_text(encoding="utf-8")
+        return stretches(
+            tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer("")["input_ids"], self.window
+        )
+
+    def _conditions(self, engine: Any, reference: Any, items: Sequence[Replay]) -> dict[str, Any]:
+        """What the numbers hold for: the dtypes of both sides, and how much was replayed."""
+        described = engine.describe()
+        return {
+            "compute_dtype": described.get("compute_dtype"),
+            "reference_dtype": reference.describe().get("compute_dtype"),
+            "prefill": described.get("prefill"),
+            "text": self.text or "greedy answers of the reference",
+            "prompts": len(items),
+            "replayed_tokens": sum(len(item.answer) for item in items),
+        }
+
+
+def stretches(ids: Sequence[int], start: Sequence[int], window: int) -> list[Replay]:
+    """A text's token ids as replays of ``window`` tokens each, behind what the tokenizer starts a text with, or behind
+    their own first token where it starts with nothing."""
+    parts = [tuple(ids[at : at + window]) for at in range(0, len(ids), window)]
+    split = [(tuple(start), part) if start else (part[:1], part[1:]) for part in parts]
+    return [Replay(f"text-{at:05d}", prompt, answer) for at, (prompt, answer) in enumerate(split) if answer]
+
+
+def capped(items: Iterable[Replay], tokens: int) -> list[Replay]:
+    """The first items up to ``tokens`` answer tokens, the last one cut."""
+    kept = []
+    for item in items:
+        if tokens > 0:
+            kept.append(Replay(item.id, item.prompt, item.answer[:tokens]))
+        tokens -= len(item.answer)
+    return kept
+
+
+def _sample(ctx: TaskContext, reference: Any, item: Replay, with_floor: bool) -> Mapping[str, Any]:
+    """The comparison of one item, from the sink where an earlier run left it. One item's logits live at a time."""
+    if item.id not in ctx.sink.done:
+        ctx.sink.add(item.id, _measure(ctx.engine, reference, item, with_floor))
+    return ctx.sink.done[item.id]
+
+
+def _measure(engine: Any, reference: Any, item: Replay, with_floor: bool) -> dict[str, Any]:
+    (method,) = engine.replay([item])
+    floor = None
+    if with_floor:
+        (rechunked,) = engine.replay([item], chunk=FLOOR_CHUNK)
+        floor = compare(method, rechunked, item.answer).kl
+    (expected,) = reference.replay([item])
+    found = compare(expected, method, item.answer)
+    return {
+        "prompt_tokens": len(item.prompt),
+        "answer": list(item.answer),
+        "divergence": found.divergence,
+        **asdict(found),
+        "floor": floor,
+    }
