@@ -21,10 +21,6 @@ from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
 from sawbench.verbs.loading import Shelf, device_of, dtype_of
 
-NOISE_CHUNK = 16
-"""Prompt tokens prefilled at once by the engine that a noise floor is measured with."""
-
-
 @dataclass(frozen=True)
 class Job:
     """A composed configuration and the objects that it names."""
@@ -100,7 +96,6 @@ class Job:
         context = TaskContext(
             engine=engine,
             reference=lambda: another(instantiate(group_config("method", "reference"), "method")),
-            rechunked=lambda: another(self.method, chunk=NOISE_CHUNK),
             sink=cell.sink,
             progress=bar,
             seed=self.config.seed,
