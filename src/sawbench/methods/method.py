@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from sawbench.methods.offsets import NoOffset
-from sawbench.methods.parts import BoundOffset, BoundTransform, Calibrated, ModelFacts, Planes, SideName, Site
+from sawbench.methods.parts import (
+    BoundOffset,
+    BoundTransform,
+    Calibrated,
+    LayerSample,
+    ModelFacts,
+    Planes,
+    SideName,
+    Site,
+)
 from sawbench.methods.quantizers import Quantizer, Raw
 from sawbench.methods.transforms import Identity
 
@@ -114,6 +123,26 @@ class KVMethod:
             BoundLayer(*(side.bind(self._site(facts, tensors, device, name, layer)) for name, side in self.sides()))
             for layer in range(facts.shape.layers)
         ]
+
+    def fit(self, layer: int, sample: LayerSample, seed: int) -> dict[str, Tensor]:
+        """Calibration tensors of one layer, keyed as ``bind`` wants them."""
+        return {
+            f"{name}.{layer}.{key}": tensor.contiguous()
+            for name, side in self.sides()
+            for part in side.calibrated()
+            for key, tensor in part.fit(sample, name, seed).items()
+        }
+
+    def synthetic(self, facts: ModelFacts, seed: int) -> dict[str, Tensor]:
+        """Seeded tensors of the right shapes in the place of calibrated ones, for a model with random weights."""
+        generator = torch.Generator().manual_seed(seed)
+        return {
+            f"{name}.{layer}.{key}": tensor
+            for layer in range(facts.shape.layers)
+            for name, side in self.sides()
+            for part in side.calibrated()
+            for key, tensor in part.synthetic(facts, name, generator).items()
+        }
 
     @staticmethod
     def _site(facts: ModelFacts, tensors: Mapping[str, Tensor], device: torch.device, side: SideName, layer: int) -> Site:
