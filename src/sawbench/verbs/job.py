@@ -21,6 +21,7 @@ from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
 from sawbench.verbs.loading import Shelf, device_of, dtype_of
 
+
 @dataclass(frozen=True)
 class Job:
     """A composed configuration and the objects that it names."""
@@ -73,7 +74,7 @@ class Job:
         identity = {
             "model": {**self.plan.identity, "dtype": str(self.dtype).removeprefix("torch.")},
             "method": {"name": self.method.name, "options": self.options, **method},
-            "task": config["task"],
+            "task": {**config["task"], **getattr(self.task, "inputs", dict)()},
             "engine": engine,
             "device": self.device.type,
             "seed": config["seed"],
@@ -89,13 +90,10 @@ class Job:
         engine = build_engine(self.config.engine, loaded, self.method, tensors)
         cell.environment({**environment(), "device": str(self.device), "engine": engine.describe()})
 
-        def another(method: KVMethod, **options: Any) -> Any:
-            config = OmegaConf.merge(self.config.engine, options)
-            return build_engine(config, loaded, method, tensors if method is self.method else {})
-
+        reference = instantiate(group_config("method", "reference"), "method")
         context = TaskContext(
             engine=engine,
-            reference=lambda: another(instantiate(group_config("method", "reference"), "method")),
+            reference=lambda: build_engine(self.config.engine, loaded, reference, {}),
             sink=cell.sink,
             progress=bar,
             seed=self.config.seed,
