@@ -47,6 +47,12 @@ def test_what_was_added_is_done_after_reopening(path: Path) -> None:
     assert dict(JsonlSink(path).done) == {"a": sample} == read_samples(path)
 
 
+def test_a_sample_reads_the_same_in_the_run_that_made_it_and_in_the_next(path: Path) -> None:
+    sink = JsonlSink(path)
+    sink.add("a", {"tokens": (1, 2), "by_layer": {3: 0.5}})
+    assert dict(sink.done) == dict(JsonlSink(path).done)
+
+
 def test_every_torn_end_is_dropped_and_the_rest_kept_byte_for_byte(path: Path) -> None:
     sink = JsonlSink(path)
     sink.add("a", {"text": "first"})

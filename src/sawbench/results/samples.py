@@ -34,6 +34,7 @@ class JsonlSink:
         if sample_id in self._done or "id" in sample:
             raise ValueError(f"sample {sample_id}: already written, or it carries a field 'id'")
         line = (json.dumps({"id": sample_id, **sample}) + "\n").encode()
+        record = json.loads(line)  # as a later run will read it: a resumed table equals an undisturbed one
         try:
             _write_all(self._handle, line)
             os.fsync(self._handle)
@@ -41,7 +42,7 @@ class JsonlSink:
             os.ftruncate(self._handle, self._size)
             raise
         self._size += len(line)
-        self._done[sample_id] = dict(sample)
+        self._done[record.pop("id")] = record
 
     def close(self) -> None:
         if self._handle >= 0:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -43,7 +44,7 @@ def key_columns(cell: Cell) -> dict[str, str]:
         "method": name_of(identity.get("method")),
         "options": pairs(_mapping(_mapping(identity.get("method")).get("options"))),
         "task": name_of(identity.get("task")),
-        "engine": name_of(identity.get("engine")),
+        "engine": name_of(identity.get("engine")) or str(said.get("engine", "")),
         "attention": str(said.get("attention", "")),
         "prefill": str(said.get("prefill", "")),
         "dtypes": pairs(_mapping(said.get("dtypes"))) or pairs({k: v for k, v in said.items() if k.endswith("dtype")}),
@@ -123,7 +124,9 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 
 def _text(value: Any) -> Any:
-    return f"{value:.7g}" if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.7g}"
+    return value
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
