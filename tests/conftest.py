@@ -1,0 +1,25 @@
+"""For every test: no network, a GPU mark that skips itself, few threads, and every method by existing."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client
+os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+from helpers.methods import METHODS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for ``method_name`` runs over every file of configs/method."""
+    if "method_name" in metafunc.fixturenames:
+        metafunc.parametrize("method_name", METHODS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -1,0 +1,47 @@
+"""Shapes and methods that every contract test runs over: a method is tested by existing."""
+
+from pathlib import Path
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from sawbench_kernels.key_bias import Rotary
+
+from sawbench.core.shape import KVShape
+from sawbench.methods.method import BoundLayer, KVMethod
+from sawbench.methods.parts import ModelFacts
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "method"
+METHODS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+
+def load_method(name: str, **options: object) -> KVMethod:
+    """The method of configs/method/NAME.yaml with some of its options changed."""
+    config = OmegaConf.load(CONFIGS / f"{name}.yaml")
+    OmegaConf.set_struct(config, True)
+    for key, value in options.items():
+        config.options[key] = value
+    return instantiate(config)
+
+
+def make_facts(head_dim: int = 64, kv_heads: int = 2, layers: int = 2, bias: float = 50.0) -> ModelFacts:
+    """Facts of a model in half order whose keys have a bias of size ``bias``."""
+    generator = torch.Generator().manual_seed(3)
+    half = torch.arange(head_dim // 2)
+    rotary = Rotary(torch.stack((half, half + head_dim // 2), -1), 10000.0 ** (-2 * half.double() / head_dim), 1.0)
+    biases = tuple(bias * torch.randn(kv_heads, head_dim, generator=generator) for _ in range(layers))
+    return ModelFacts("test-model", KVShape(layers, 2 * kv_heads, kv_heads, head_dim), rotary, biases)
+
+
+def bind(method: KVMethod, facts: ModelFacts) -> list[BoundLayer]:
+    """The method on the model, with synthetic calibration tensors where it needs any."""
+    generator = torch.Generator().manual_seed(5)
+    tensors = {
+        f"{side_name}.{layer}.{name}": tensor
+        for side_name, side in method.sides()
+        for layer in range(facts.shape.layers)
+        for part in side.calibrated()
+        for name, tensor in part.synthetic(facts, side_name, generator).items()
+    }
+    return method.bind(facts, tensors, torch.device("cpu"))
+
