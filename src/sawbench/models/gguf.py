@@ -1,0 +1,50 @@
+"""GGUF files, dequantized and converted once to a folder that transformers loads in seconds."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+from sawbench.models.cache_dir import build_folder, cache_dir, known_sha256
+from sawbench.models.tokenizers import CHATML
+
+log = logging.getLogger(__name__)
+
+
+def converted_folder(file: Path) -> Path:
+    """Where the converted weights of ``file`` are, or would be: keyed by its content and the transformers version."""
+    return cache_dir() / "gguf" / f"{known_sha256(file)[:16]}-transformers-{transformers.__version__}"
+
+
+def gguf_config(file: Path) -> Any:
+    """The HF configuration that the file's header describes."""
+    folder = converted_folder(file)
+    if folder.is_dir():
+        return AutoConfig.from_pretrained(folder)
+    return AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+
+
+def convert(file: Path) -> Path:
+    """The converted folder of ``file``: float32 safetensors, tokenizer and configuration."""
+    folder = converted_folder(file)
+    if not folder.is_dir():
+        log.warning("converting %s once (about 20 s for each 100 MB) into %s", file.name, folder)
+    return build_folder(folder, lambda target: _convert(file, target))
+
+
+def _convert(file: Path, target: Path) -> None:
+    options: dict[str, Any] = {"gguf_file": file.name}
+    dequantize = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, **options, quantization_config=dequantize, dtype=torch.float32
+    )
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, **options)
+    if tokenizer.chat_template is None and "<|im_start|>" in tokenizer.get_vocab():
+        tokenizer.chat_template = CHATML
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    (target / "sawbench.json").write_text(json.dumps({"gguf": file.name, "sha256": known_sha256(file)}))

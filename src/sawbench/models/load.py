@@ -1,0 +1,124 @@
+"""Weights into memory, and what the loaded model says about itself."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from sawbench.core.errors import UserError, illegal
+from sawbench.core.shape import KVShape
+from sawbench.methods.parts import LayerSample, ModelFacts
+from sawbench.models.architecture import attention_modules
+from sawbench.models.capture import capture
+from sawbench.models.gguf import convert
+from sawbench.models.key_bias import measure_key_bias
+from sawbench.models.plan import ModelPlan
+from sawbench.models.rotary import find_rotary
+from sawbench.models.tokenizers import byte_tokenizer, stop_ids
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run. ``identity`` is what the record states; ``eos_ids`` end a completion, ascending."""
+
+    model: Any
+    tokenizer: Any
+    facts: ModelFacts
+    shape: KVShape
+    identity: dict[str, Any]
+    max_length: int
+    eos_ids: tuple[int, ...]
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """``auto`` is the first CUDA device where there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise illegal("device", name, ("auto", "cpu", "cuda", "cuda:N"))
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device={name}: this machine has no CUDA device; legal here: auto, cpu")
+    return torch.device(name)
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The compute dtype called ``name``: auto, fp32, bf16, fp16, fp64, or torch's own names of them."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    known = DTYPES | {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values()}
+    if name not in known:
+        raise illegal("model.dtype", name, ("auto", *known))
+    return known[name]
+
+
+def load_model(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+    """The model of ``plan`` in eval mode on ``device``, with its tokenizer and its measured facts.
+
+    Raises:
+        UserError: the weights could not be had, or contradict what the plan says of heads and key bias.
+    """
+    if plan.source.kind == "random":
+        model, tokenizer = _random(plan, device, dtype), byte_tokenizer()
+    else:
+        model, tokenizer = _pretrained(plan, _folder(plan), device, dtype)
+    model.eval().requires_grad_(False)
+    rotary = find_rotary(model, plan.shape.head_dim)
+    bias = measure_key_bias(model, rotary) if rotary and not plan.facts.bias_obstacle else None
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        facts=replace(plan.facts, rotary=rotary, key_bias=bias),
+        shape=plan.shape,
+        identity=plan.identity,
+        max_length=plan.max_length,
+        eos_ids=stop_ids(tokenizer, getattr(model, "generation_config", None), plan.eos),
+    )
+
+
+def capture_layers(loaded: LoadedModel, tokens: Tensor) -> list[LayerSample]:
+    """Post-RoPE q, k, v and W_o of every layer for ``tokens`` int64 [1, T], float32 on the CPU."""
+    return capture(loaded.model, tokens)
+
+
+def _folder(plan: ModelPlan) -> Path:
+    source = plan.source
+    if source.missing:
+        raise UserError(source.missing)
+    if source.kind == "gguf" and source.path:
+        return convert(source.path)
+    if source.path:
+        return source.path
+    try:
+        return Path(huggingface_hub.snapshot_download(source.origin, revision=source.revision, ignore_patterns=_UNUSED))
+    except (OSError, huggingface_hub.errors.HfHubHTTPError) as error:
+        raise UserError(f"{source.origin} could not be downloaded: {type(error).__name__}: {error}".splitlines()[0]) from error
+
+
+_UNUSED = ["*.pth", "*.bin", "*.gguf", "*.onnx", "original/*"]
+
+
+def _pretrained(plan: ModelPlan, folder: Path, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
+    code = plan.trust_remote_code
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, device_map={"": device}, trust_remote_code=code, local_files_only=True
+    )
+    return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
+
+
+def _random(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Seeded weights as the architecture initialises them; attention biases, which would be zero, are drawn too."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), device:
+        torch.manual_seed(plan.seed)
+        model = AutoModelForCausalLM.from_config(plan.hf_config, dtype=dtype)
+        for attention in attention_modules(model):
+            for name, parameter in attention.named_parameters():
+                if name.endswith("bias"):
+                    nn.init.normal_(parameter)
+    return model
