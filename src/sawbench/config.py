@@ -55,12 +55,43 @@ def compose(verb: str, overrides: Sequence[str]) -> DictConfig:
         UserError: an override that is no assignment, an unknown option, or an unknown name of a group.
     """
     try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        for override in parsed:
+            _require_assignment(verb, override)
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
             config = hydra.compose(verb, list(overrides))
-            OmegaConf.resolve(config)
-            return config
+            shipped = hydra.compose(verb, [str(o.input_line) for o in parsed if _names_group(o)])
+        _require_types(config, shipped, [o.key_or_group for o in parsed if not _names_group(o)])
+        OmegaConf.resolve(config)
+        return config
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(verb, error) from None
+
+
+def _require_assignment(verb: str, override: Override) -> None:
+    """Hydra could also add and delete options, and its own are among them: each would go wrong in silence here."""
+    key = override.key_or_group
+    if key.partition(".")[0] == "hydra":
+        raise UserError(f"{verb} has no option {key}: its folders and logs are not Hydra's")
+    opened = key.startswith("model.config.")
+    if override.is_delete() or ((override.is_add() or override.is_force_add()) and not opened):
+        raise UserError(f"{override.input_line}: options are set, as {key}=value; only model.config takes new keys (+)")
+
+
+def _names_group(override: Override) -> bool:
+    return (config_dir() / override.key_or_group).is_dir()
+
+
+NUMBERS = {bool: ((bool,), "true or false"), int: ((int,), "a whole number"), float: ((int, float), "a number")}
+
+
+def _require_types(config: DictConfig, shipped: DictConfig, keys: Sequence[str]) -> None:
+    """An option that ships as a number or a truth value takes no other kind (null apart); words stay free."""
+    for key in keys:
+        value, default = OmegaConf.select(config, key), OmegaConf.select(shipped, key)
+        kinds, named = NUMBERS.get(type(default), ((), ""))
+        if kinds and value is not None and type(value) not in kinds:
+            raise UserError(f"{key}={value} is not {named}")
 
 
 def expand(verb: str, overrides: Sequence[str]) -> list[list[str]]:

@@ -89,7 +89,7 @@ def machine(config: DictConfig) -> Iterator[Finding]:
 
 def default_model(config: DictConfig) -> Iterator[Finding]:
     try:
-        missing = has_weights(plan_model(config.model))
+        missing = has_weights(plan_model(config.model, need_weights=False))
     except UserError as error:
         missing = str(error)
     yield Finding(f"model={config.model.name}", not missing, missing or "weights at hand", True)

@@ -16,10 +16,10 @@ from sawbench.core.records import Metric, TaskResult
 from sawbench.engine.build import build_engine
 from sawbench.engine.calibrate import artifact_for
 from sawbench.methods.method import KVMethod
-from sawbench.models import ModelPlan, plan_model
+from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
-from sawbench.verbs.loading import Shelf, device_of, dtype_of
+from sawbench.verbs.loading import Shelf
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Job:
         Raises:
             UserError: the model, the method on this model, or the task on this machine is refused.
         """
-        device = device_of(config.device)
-        dtype = dtype_of(config.model.dtype, device)
+        device = choose_device(config.device)
         plan = plan_model(config.model)
+        dtype = choose_dtype(plan.dtype, device)
         method, task = instantiate(config.method, "method"), instantiate(config.task, "task")
         method.check(plan.facts)
         task.check(plan)
@@ -84,7 +84,7 @@ class Job:
 
     def measure(self, cell: Cell, shelf: Shelf) -> TaskResult:
         """Load, calibrate where needed, run the task in the claimed ``cell`` and finish it."""
-        loaded = shelf.load(self.config.model, self.plan, self.device, self.dtype)
+        loaded = shelf.load(self.plan, self.device, self.dtype)
         results = Path(self.config.results)
         tensors = artifact_for(self.method, loaded, self.config.calibration, results)
         engine = build_engine(self.config.engine, loaded, self.method, tensors)

@@ -11,7 +11,7 @@ from sawbench.core.errors import UserError, illegal
 from sawbench.core.shape import KVShape
 from sawbench.methods.method import KVMethod
 from sawbench.methods.parts import ModelFacts
-from sawbench.models import has_weights, plan_model
+from sawbench.models import ModelPlan, has_weights, plan_model
 from sawbench.verbs.table import table
 
 SHAPE = KVShape(layers=1, query_heads=32, kv_heads=8, head_dim=128)
@@ -30,19 +30,23 @@ def main(config: DictConfig) -> int:
 
 
 def models() -> str:
-    rows = [model_row(name) for name in choices("model")]
-    return table(["model", "layers", "heads q/kv", "head_dim", "weights"], rows)
+    """Models with their weights' whereabouts; below, why some are refused and how to get what is not here."""
+    plans, refused = {}, []
+    for name in choices("model"):
+        try:
+            plans[name] = plan_model(group_config("model", name), need_weights=False)
+        except UserError as error:
+            refused.append(f"refused by run: {error}")
+    rows = [model_row(name, plan) for name, plan in plans.items()]
+    how = "not here: `hf download HUB_ID`, or model.path=FOLDER or model.path=FILE.gguf; `doctor` for the default model"
+    return "\n".join([table(["model", "layers", "heads q/kv", "head_dim", "hub", "weights"], rows), *refused, how])
 
 
-def model_row(name: str) -> Sequence[str]:
-    """A model that ``run`` refuses says why in place of its weights."""
-    try:
-        plan = plan_model(group_config("model", name))
-    except UserError as error:
-        return [name, "-", "-", "-", str(error)]
+def model_row(name: str, plan: ModelPlan) -> Sequence[str]:
     shape = plan.shape
     heads = f"{shape.query_heads}/{shape.kv_heads}"
-    return [name, str(shape.layers), heads, str(shape.head_dim), has_weights(plan) or "at hand"]
+    where = "not here" if has_weights(plan) else "at hand"
+    return [name, str(shape.layers), heads, str(shape.head_dim), plan.source.origin, where]
 
 
 def methods() -> str:
