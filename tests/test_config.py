@@ -40,8 +40,13 @@ def test_every_method_composes_and_is_built(name: str) -> None:
 @pytest.mark.parametrize("group", ["model", "task", "engine", "calibration"])
 def test_every_choice_composes(group: str) -> None:
     for name in choices(group):
-        config = compose("run", [f"{group}={name}"])
+        wanted = ["calibration.text=a.txt"] if name == "text" else []
+        config = compose("run", [f"{group}={name}", *wanted])
         assert OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
+
+
+def test_an_option_without_a_value_is_asked_for() -> None:
+    assert refused("calibration=text") == "calibration.text has no value and needs one: calibration.text=..."
 
 
 def test_an_option_reaches_the_part_that_uses_it() -> None:

@@ -52,7 +52,8 @@ def compose(verb: str, overrides: Sequence[str]) -> DictConfig:
     """The configuration of one run of ``verb``.
 
     Raises:
-        UserError: an override that is no assignment, an unknown option, or an unknown name of a group.
+        UserError: an override that is no assignment, an unknown option, a value of another kind, an unknown name of a
+            group, or an option without a value.
     """
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
@@ -63,6 +64,8 @@ def compose(verb: str, overrides: Sequence[str]) -> DictConfig:
             shipped = hydra.compose(verb, [str(o.input_line) for o in parsed if _names_group(o)])
         _require_types(config, shipped, [o.key_or_group for o in parsed if not _names_group(o)])
         OmegaConf.resolve(config)
+        if missing := sorted(OmegaConf.missing_keys(config)):
+            raise UserError(f"{missing[0]} has no value and needs one: {missing[0]}=...")
         return config
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(verb, error) from None

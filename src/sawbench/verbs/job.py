@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from sawbench import __version__
 from sawbench.config import group_config, instantiate
 from sawbench.core.engine import CacheReport
+from sawbench.core.errors import UserError
 from sawbench.core.progress import bar
 from sawbench.core.records import Metric, TaskResult
 from sawbench.engine.build import build_engine
@@ -46,7 +48,9 @@ class Job:
         method, task = instantiate(config.method, "method"), instantiate(config.task, "task")
         method.check(plan.facts)
         task.check(plan)
-        return cls(config, plan, method, task, device, dtype)
+        job = cls(config, plan, method, task, device, dtype)
+        job.identity()  # reads the texts that it digests, and refuses those that cannot be read
+        return job
 
     def baseline(self) -> "Job":
         """The same model, task and engine with the method that ``baseline`` names, its options as they ship."""
@@ -80,7 +84,17 @@ class Job:
             "seed": config["seed"],
             "version": ".".join(__version__.split(".")[:2]),
         }
-        return identity | ({"calibration": config["calibration"]} if self.method.calibration_tokens else {})
+        return identity | ({"calibration": self.calibration()} if self.method.calibration_tokens else {})
+
+    def calibration(self) -> dict[str, Any]:
+        """What decides the calibration: its text, or the artifact that stands in for one. Raises UserError."""
+        text = instantiate(self.config.calibration, "calibration")
+        if text.artifact is None:
+            return {**text.describe(), "tokens": text.tokens or self.method.calibration_tokens}
+        try:
+            return {"artifact": sha256(Path(text.artifact).read_bytes()).hexdigest()}
+        except OSError as error:
+            raise UserError(f"calibration.artifact={text.artifact} cannot be read: {error.strerror}") from error
 
     def measure(self, cell: Cell, shelf: Shelf) -> TaskResult:
         """Load, calibrate where needed, run the task in the claimed ``cell`` and finish it."""
