@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from sawbench.core.engine import Request, Sampling
 from sawbench.core.progress import Progress
 from sawbench.core.replay import Replay
+from sawbench.results.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,7 @@ class AnswerStore:
 
     def keep(self, request: Request, answer: Sequence[int]) -> None:
         """Written whole or not at all: several processes may share the folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".part", delete=False) as file:
-            json.dump({**self._key(request), "answer": list(answer)}, file)
-        os.replace(file.name, self._path(request))
+        write_atomic(self._path(request), json.dumps({**self._key(request), "answer": list(answer)}, default=str))
 
     def _key(self, request: Request) -> dict[str, Any]:
         budget = request.sampling.max_new_tokens
