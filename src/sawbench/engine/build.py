@@ -1,0 +1,39 @@
+"""An engine from its configuration."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from sawbench.core.errors import UserError, illegal
+from sawbench.engine.hf import HFEngine
+from sawbench.methods.method import KVMethod
+from sawbench.models import LoadedModel
+
+PREFILLS = ("quantized", "exact")
+
+
+def build_engine(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str, Tensor]) -> Any:
+    """The engine that ``config.name`` names (configs/engine), with ``method``'s cache behind the model.
+
+    Raises:
+        UserError: an engine, attention backend or prefill that does not exist, or not together.
+    """
+    if config.name not in ENGINES:
+        raise illegal("engine", config.name, ENGINES)
+    return ENGINES[config.name](config, loaded, method, tensors)
+
+
+def _hf(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str, Tensor]) -> HFEngine:
+    if config.prefill not in PREFILLS:
+        raise illegal("prefill", config.prefill, PREFILLS)
+    if config.attention not in ("auto", "naive"):
+        raise UserError(f"attention={config.attention} is not for engine=hf, which has: auto, naive")
+    if config.prefill == "exact" and config.chunk:
+        raise UserError(f"prefill=exact writes a prompt in one chunk: engine.chunk={config.chunk} must be 0")
+    return HFEngine(
+        loaded, method, tensors, batch_size=config.batch_size, chunk=config.chunk, prefill=config.prefill
+    )
+
+
+ENGINES: dict[str, Callable[[Any, LoadedModel, KVMethod, Mapping[str, Tensor]], Any]] = {"hf": _hf}
