@@ -1,0 +1,219 @@
+"""Launches of paged decode, as torch custom ops that torch.compile and CUDA graphs take."""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from sawbench_kernels.paged_decode.kernel import decode_kernel
+from sawbench_kernels.paged_decode.merge import merge_kernel, project_kernel
+from sawbench_kernels.paged_decode.tables import COARSE, FINE
+
+LEAST_TILES = 4
+"""An item shorter than this costs more to start and to merge than to read."""
+
+
+class Tuning(NamedTuple):
+    """TILE tokens a step, software-pipeline stages, and programs that one multiprocessor holds at a time."""
+
+    tile: int
+    stages: int
+    resident: int
+
+
+def tuning(key_bits: int, value_bits: int, dim: int) -> Tuning:
+    """One tile is 8 to 17 KiB of codes; three stages keep two of them in flight behind the one being read."""
+    token_bytes = dim * (key_bits + value_bits) // 8
+    tile = 64 if token_bytes <= 256 else 32 if token_bytes <= 512 else 16
+    return Tuning(tile, 3, max(1, min(12, 220_000 // (2 * tile * (token_bytes + 8) + 2048))))
+
+
+@cache
+def _multiprocessors(index: int | None) -> int:
+    return torch.cuda.get_device_properties(index).multi_processor_count
+
+
+def interpreted() -> bool:
+    """True where Triton runs kernels in its interpreter, whose bf16 arithmetic and dots are wrong."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def inline_ptx(device: torch.device) -> bool:
+    """Whether ``device`` takes the fast path: an NVIDIA GPU whose matrix units know bf16."""
+    return (
+        device.type == "cuda"
+        and not interpreted()
+        and torch.version.cuda is not None
+        and torch.cuda.get_device_capability(device)[0] >= 8
+    )
+
+
+def target_items(batch: int, kv_heads: int, device: torch.device, resident: int) -> int:
+    """Items to aim at for one KV head, so that the grid fills the card about once; depends on shapes alone."""
+    slots = (_multiprocessors(device.index) if device.type == "cuda" else 2) * resident // kv_heads
+    return max(slots - batch, slots // 2, 1)
+
+
+@torch.library.custom_op("sawbench::project", mutates_args=())
+def project(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int) -> Tensor:
+    """``x`` [B, H_q, K] times a matrix shared by, or of each, KV head; plus ``add``.
+
+    ``matrix``: bf16 [2, 1 or H_kv, K, N], high and low halves. Result float32 [B, H_q, N], or [B, H_kv, N, G] with
+    ``by_head`` (a centroid's scores of all heads side by side).
+    """
+    batch, heads, depth = x.shape
+    group, width = heads // kv_heads, matrix.shape[3]
+    if by_head:
+        out = torch.empty(batch, kv_heads, width, group, dtype=torch.float32, device=x.device)
+        strides = (out.stride(0), out.stride(1), 1, group)
+    else:
+        out = torch.empty(batch, heads, width, dtype=torch.float32, device=x.device)
+        strides = (out.stride(0), group * width, width, 1)
+    block = min(64, max(16, triton.next_power_of_2(width)))
+    grid = (triton.cdiv(batch * group, 16), kv_heads, triton.cdiv(width, block))
+    added = add if add is not None else x
+    project_kernel[grid](
+        x, matrix, added, out, batch * group,
+        x.stride(0), x.stride(1), added.stride(0), added.stride(1), *strides,
+        matrix.stride(0), matrix.stride(1) if matrix.shape[1] > 1 else 0,
+        G=group, K=depth, N=width, ADDS=add is not None, SPLIT=x.dtype == torch.float32,
+        BK=min(64, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@project.register_fake
+def _(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int) -> Tensor:
+    shape = (len(x), kv_heads, matrix.shape[3], x.shape[1] // kv_heads) if by_head else (*x.shape[:2], matrix.shape[3])
+    return x.new_empty(shape, dtype=torch.float32)
+
+
+@torch.library.custom_op("sawbench::paged_decode", mutates_args=())
+def decode(
+    q: Tensor,
+    raw: Tensor,
+    key: Tensor,
+    key_pair: Tensor | None,
+    value: Tensor,
+    value_pair: Tensor | None,
+    block_table: Tensor,
+    lengths: Tensor,
+    scale: float,
+    bits: list[int],
+    orders: list[int],
+    signs: Tensor | None,
+    bias: list[Tensor],
+    key_index: Tensor | None,
+    key_scores: Tensor | None,
+    value_index: Tensor | None,
+    value_centroids: int,
+    value_mean: Tensor | None,
+    wide_output: bool,
+    items: int,
+) -> list[Tensor]:
+    """Attention over pages, and with a value codebook the probability of every centroid.
+
+    ``q`` [B, H_q, D] is what meets the codes (``raw`` is the query as the model made it); planes are [P, H_kv, page,
+    words]. ``bits``, ``orders``: of keys and values; ``signs``: see :func:`.tables.slice_signs`; ``bias``: the five
+    tensors of BiasTables or none; ``items``: 0 for the default split. Returns [out [B, H_q, D]] (float32 if
+    ``wide_output``, otherwise raw's dtype), and [B, H_q, C] float32 if ``value_centroids`` is C > 0.
+    """
+    batch, heads, dim = q.shape
+    kv_heads, page = key.shape[1], key.shape[2]
+    tuned = tuning(*bits, dim)
+    target = items or target_items(batch, kv_heads, q.device, tuned.resident)
+    count, wide = target + batch, interpreted()
+    part = torch.empty(count, heads, dim, dtype=torch.float32, device=q.device)
+    lse = torch.empty(count, heads, dtype=torch.float32, device=q.device)
+    part_weights = part.new_empty((count, heads, value_centroids)) if value_centroids else part
+    group = heads // kv_heads
+    dims, coefficients, pair, fine, coarse = bias or [q] * 5
+    span = slice_span(bits[0], dim, orders[0])
+    decode_kernel[(count, kv_heads)](
+        q, raw, signs if signs is not None else q, key, key_pair if key_pair is not None else key,
+        value, value_pair if value_pair is not None else value, block_table, lengths, part, lse,
+        dims, coefficients, pair, fine, coarse,
+        key_index if key_index is not None else key, key_scores if key_scores is not None else part,
+        value_index if value_index is not None else value, part_weights,
+        batch, target, scale,
+        q.stride(0), q.stride(1), raw.stride(0), raw.stride(1), block_table.stride(0),
+        key.stride(0), page_stride(key_pair), value.stride(0), page_stride(value_pair),
+        page_stride(key_index), page_stride(value_index), coarse.shape[1] if bias else 0,
+        H=kv_heads, G=group, D=dim, PAGE=page, KB=bits[0], VB=bits[1], ORDER=orders[0], SPAN=span,
+        R2=pair.shape[1] if bias else 0, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
+        KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index),
+        TILE=tuned.tile, NC=8 if group <= 8 else 16, STAGES=tuned.stages, LEAST=LEAST_TILES, COARSE=COARSE, FINE=FINE,
+        FAST=inline_ptx(q.device), WIDE=wide, num_warps=1,
+    )  # fmt: skip
+    out = torch.empty(batch, heads, dim, dtype=torch.float32 if wide_output else raw.dtype, device=q.device)
+    _merge(part, lse, lengths, value_mean, out, target, kv_heads, tuned.tile, orders[1])
+    if not value_centroids:
+        return [out]
+    weights = torch.empty(batch, heads, value_centroids, dtype=torch.float32, device=q.device)
+    _merge(part_weights, lse, lengths, None, weights, target, kv_heads, tuned.tile, 1)
+    return [out, weights]
+
+
+@decode.register_fake
+def _(
+    q: Tensor,
+    raw: Tensor,
+    key: Tensor,
+    key_pair: Tensor | None,
+    value: Tensor,
+    value_pair: Tensor | None,
+    block_table: Tensor,
+    lengths: Tensor,
+    scale: float,
+    bits: list[int],
+    orders: list[int],
+    signs: Tensor | None,
+    bias: list[Tensor],
+    key_index: Tensor | None,
+    key_scores: Tensor | None,
+    value_index: Tensor | None,
+    value_centroids: int,
+    value_mean: Tensor | None,
+    wide_output: bool,
+    items: int,
+) -> list[Tensor]:
+    out = torch.empty_like(raw, dtype=torch.float32 if wide_output else raw.dtype).contiguous()
+    weights = raw.new_empty((*raw.shape[:2], value_centroids), dtype=torch.float32)
+    return [out, weights] if value_centroids else [out]
+
+
+def slice_span(bits: int, dim: int, order: int) -> int:
+    """Slices of the packed head that one Hadamard block spans."""
+    if order == 1 or bits == 16:
+        return 1
+    return 2 if bits == 8 else max(1, order // (dim // 4))
+
+
+def page_stride(plane: Tensor | None) -> int:
+    return plane.stride(0) if plane is not None else 0
+
+
+def books(index: Tensor | None) -> int:
+    return index.shape[1] if index is not None else 1
+
+
+def _merge(
+    part: Tensor,
+    lse: Tensor,
+    lengths: Tensor,
+    mean: Tensor | None,
+    out: Tensor,
+    target: int,
+    kv_heads: int,
+    tile: int,
+    order: int,
+) -> None:
+    batch, heads, width = out.shape
+    padded = triton.next_power_of_2(width)
+    merge_kernel[(batch, heads)](
+        part, lse, lengths, mean if mean is not None else lse, out, batch, target,
+        H=kv_heads, G=heads // kv_heads, D=width, DP=padded, ORDER=order, MEANS=mean is not None,
+        TILE=tile, LEAST=LEAST_TILES, ITEMS=max(1, min(16, 4096 // padded)), num_warps=4,
+    )  # fmt: skip

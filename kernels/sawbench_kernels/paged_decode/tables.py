@@ -1,0 +1,95 @@
+"""Constants of a layer that a decode step reads: made once, in the form the kernels want."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from sawbench_kernels.hadamard.naive import hadamard_matrix
+from sawbench_kernels.key_bias import Rotary
+from sawbench_kernels.paged_decode.naive import KeyBias
+
+COARSE = 32
+"""Positions between two rows of the coarse rotary table: every tile starts on a row."""
+FINE = 64
+"""Rows of the fine rotary table: the longest tile."""
+
+
+@dataclass(frozen=True, eq=False)
+class BiasTables:
+    """The key-bias score of a tile as one small matrix product.
+
+    ``q . R_j b = sum_i A_i cos(j theta_i) + B_i sin(j theta_i)`` over the rotary pairs whose bias is not zero. With
+    j = j0 + t, (A, B) turned by j0 meet a constant table of cos(t theta), sin(t theta). R2 rows hold the cosines of a
+    head's pairs, then their sines, and are filled up with zero coefficients to a power of two.
+
+    Attributes:
+        dims: int32 [H, R2, 2], the two dimensions of a row's pair.
+        coefficients: float32 [H, R2, 2] (u, v): the row's amplitude is ``q_a u + q_b v``.
+        pair: int32 [H, R2], which rotary pair.
+        fine: bf16 [H, 2, FINE, R2], high and low halves of cos and sin for t < FINE.
+        coarse: float32 [n, R, 2], cos and sin at positions 0, COARSE, 2 COARSE, ...; the model's scaling is in them.
+    """
+
+    dims: Tensor
+    coefficients: Tensor
+    pair: Tensor
+    fine: Tensor
+    coarse: Tensor
+
+
+def halves(x: Tensor) -> Tensor:
+    """``x`` as bf16 [2, *x.shape]: the nearest bf16, and the nearest bf16 of what that leaves."""
+    high = x.to(torch.bfloat16)
+    return torch.stack((high, (x.to(torch.float64) - high.to(torch.float64)).to(torch.bfloat16)))
+
+
+def slice_signs(bits: int, dim: int, order: int) -> tuple[Tensor, int]:
+    """(matrix bf16 [W, W] of +-1 and 0 within a slice of the head, slices that a Hadamard block spans).
+
+    A block Hadamard of a head is one inside each slice, then a butterfly across slices: over the highest bits of a
+    dimension at 4 bits (slices are contiguous), over its lowest bit at 8 (slices are even and odd dimensions).
+    """
+    width = dim * bits // 16
+    span = {4: max(1, order // width), 8: 2 if order > 1 else 1, 16: 1}[bits]
+    inner = order // span
+    block = hadamard_matrix(inner, torch.float64) * inner**0.5
+    return torch.block_diag(*[block] * (width // inner)).to(torch.bfloat16), span
+
+
+@lru_cache(maxsize=16)
+def _coarse(rotary: Rotary, length: int, device: torch.device) -> Tensor:
+    positions = torch.arange(0, length, COARSE, device=device, dtype=torch.float64)
+    angles = positions[:, None] * rotary.inv_freq.to(device, torch.float64)
+    return (rotary.scaling * torch.stack((angles.cos(), angles.sin()), -1)).to(torch.float32)
+
+
+def bias_tables(split: KeyBias, max_length: int, device: torch.device) -> BiasTables:
+    """Tables for sequences of at most ``max_length`` tokens.
+
+    Dimensions that no pair turns add the same to every score of a head; softmax does not see them.
+    """
+    bias, rotary = split.bias.to(torch.float64).cpu(), split.rotary
+    pairs = rotary.pairs.cpu()
+    a, b = bias[:, pairs[:, 0]], bias[:, pairs[:, 1]]  # [H, R]
+    energy = a.square() + b.square()
+    count = int((energy > 0).sum(1).max())
+    chosen = energy.topk(count, 1).indices if count else torch.zeros(len(bias), 1, dtype=torch.int64)
+    rows = max(16, 1 << (2 * chosen.shape[1] - 1).bit_length())
+    a, b = a.gather(1, chosen), b.gather(1, chosen)
+    angle = torch.arange(FINE, dtype=torch.float64)[:, None] * rotary.inv_freq.cpu().to(torch.float64)
+    cos, sin = (f.T[chosen].transpose(1, 2) for f in (angle.cos(), angle.sin()))  # [H, FINE, m]
+
+    def fill(x: Tensor, dim: int) -> Tensor:
+        missing = rows - x.shape[dim]
+        shape = [*x.shape[:dim], missing, *x.shape[dim + 1 :]]
+        return torch.cat((x, x.new_zeros(shape)), dim)
+
+    return BiasTables(
+        dims=fill(pairs[chosen].repeat(1, 2, 1), 1).to(device, torch.int32),
+        coefficients=fill(torch.cat((torch.stack((a, b), -1), torch.stack((-b, a), -1)), 1), 1).to(device).float(),
+        pair=fill(chosen.repeat(1, 2), 1).to(device, torch.int32),
+        fine=halves(fill(torch.cat((cos, sin), -1), 2)).transpose(0, 1).contiguous().to(device),
+        coarse=_coarse(rotary, max_length + COARSE, device),
+    )
