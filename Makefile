@@ -27,7 +27,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 model: $(VENV)/.installed ## the weights of the default model, 98 MB
-	$(BIN)/python -m sawbench.models.fetch configs/model/smollm2-135m.yaml
+	$(BIN)/python -m sawbench.models.fetch
 
 test: $(VENV)/.installed ## under 10 minutes on two cores
 	$(PYTEST) -m 'not slow and not gpu'

@@ -27,7 +27,7 @@ def make_config(fields: dict[str, Any]) -> Any:
     try:
         return AutoConfig.for_model(model_type, **fields)
     except ValueError as error:
-        raise UserError(f"model.config is not a configuration of model_type={model_type}: {_first_line(error)}") from error
+        raise UserError(f"model.config.model_type={model_type}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -47,7 +47,7 @@ def kv_shape(config: Any) -> KVShape:
 
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
-    """How each layer attends: ``full_attention``, ``sliding_attention``, ``chunked_attention``, ``linear_attention``, ..."""
+    """How each layer attends: ``full_attention``, ``sliding_attention``, ``chunked_attention``, ..."""
     text = config.get_text_config(decoder=True)
     kinds = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None)
     if kinds:
@@ -111,4 +111,4 @@ def attention_modules(model: nn.Module) -> list[Any]:
 
 
 def _is_attention(module: nn.Module) -> bool:
-    return hasattr(module, "scaling") and any(child.__class__.__name__ in ("Linear", "Conv1D") for child in module.children())
+    return hasattr(module, "scaling") and any(type(m).__name__ in ("Linear", "Conv1D") for m in module.children())

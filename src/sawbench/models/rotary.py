@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sawbench_kernels.key_bias import Rotary, rotated_bias
 from torch import Tensor, nn
+
+from sawbench_kernels.key_bias import Rotary, rotated_bias
 
 _CHECKED = (0, 1, 2, 7, 31, 100)
 _TOLERANCE = 1e-5
@@ -44,14 +45,14 @@ def _own_rotation(model: nn.Module) -> Callable[..., Any] | None:
 
 
 @torch.no_grad()
-def _turned(x: Tensor, embedding: nn.Module, turn: Callable[..., Any], position: int) -> Tensor:
+def _turned(x: Tensor, embedding: Any, turn: Callable[..., Any], position: int) -> Tensor:
     """float32 [N, D]: the rows of ``x`` [N, D] as the model turns them at ``position``."""
     heads = x.to(embedding.inv_freq.device, torch.float32)[None, :, None]
     cos, sin = embedding(heads, position_ids=torch.full((1, 1), position, device=heads.device))
     return turn(heads, heads, cos, sin)[1][0, :, 0].cpu()
 
 
-def _measure(embedding: nn.Module, turn: Callable[..., Any], head_dim: int) -> Rotary | None:
+def _measure(embedding: Any, turn: Callable[..., Any], head_dim: int) -> Rotary | None:
     """Pairs from where unit vectors go at position 1: dimension a sends +sin to its partner b."""
     images = _turned(torch.eye(head_dim), embedding, turn, 1)
     images.fill_diagonal_(0)
@@ -63,7 +64,7 @@ def _measure(embedding: nn.Module, turn: Callable[..., Any], head_dim: int) -> R
     return Rotary(pairs, frequencies, float(getattr(embedding, "attention_scaling", 1.0)))
 
 
-def _agrees(rotary: Rotary, embedding: nn.Module, turn: Callable[..., Any], head_dim: int) -> bool:
+def _agrees(rotary: Rotary, embedding: Any, turn: Callable[..., Any], head_dim: int) -> bool:
     x = torch.linspace(-1, 1, 3 * head_dim).sin().view(3, head_dim)
     ours = rotated_bias(x, rotary, torch.tensor(_CHECKED))
     theirs = torch.stack([_turned(x, embedding, turn, position) for position in _CHECKED])

@@ -1,5 +1,6 @@
 """Where a model's weights are, without loading one: a folder, a GGUF file, the hub's cache, or nowhere yet."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from sawbench.core.errors import UserError, illegal
 from sawbench.models.cache_dir import known_sha256
-from sawbench.models.fetch import fetched
+from sawbench.models.wheel import fetched
 
 Kind = Literal["random", "folder", "gguf", "hub"]
 
@@ -64,14 +65,19 @@ def _from_path(path: Path) -> Source:
 def _from_wheel(model: Mapping[str, Any]) -> Source:
     fetch = model["fetch"]
     file = fetched(fetch)
-    how = f"weights of {model['name']} are not here: run `python -m sawbench.models.fetch {model['name']}`, or model.path=..."
+    how = (
+        f"weights of {model['name']} are not here: run `python -m sawbench.models.fetch {model['name']}`, "
+        "or give model.path=FOLDER or model.path=FILE.gguf"
+    )
     return Source("gguf", fetch["requirement"], file, fetch["sha256"], None if file else how)
 
 
 def from_hub(hub: str, revision: str | None) -> Source:
     """A snapshot in the hub's cache, if it is complete; ``revision`` becomes its commit."""
     at = f" --revision {revision}" if revision else ""
-    how = f"weights of {hub} are not here: run `hf download {hub}{at}`, or give model.path=FOLDER or model.path=FILE.gguf"
+    how = (
+        f"weights of {hub} are not here: run `hf download {hub}{at}`, or give model.path=FOLDER or model.path=FILE.gguf"
+    )
     cache = huggingface_hub.constants.HF_HUB_CACHE
     try:
         snapshot = huggingface_hub.snapshot_download(hub, revision=revision, cache_dir=cache, local_files_only=True)
@@ -95,7 +101,5 @@ def lacking_weights(folder: Path) -> str | None:
 
 def _folder_digest(folder: Path) -> str:
     """sha256 of a folder's weights: of its one file, or of the digests of its shards in order."""
-    import hashlib
-
     digests = [known_sha256(file) for file in sorted(folder.glob("*.safetensors"))]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
