@@ -20,14 +20,13 @@ LOG2E = tl.constexpr(1.4426950408889634)
 @triton.jit
 def _butterfly(x, SLICES: tl.constexpr, SPAN: tl.constexpr):
     """Hadamard over groups of SPAN neighbouring slices of the tuple ``x``."""
-    if SPAN == 1:
-        return x
     if SLICES == 2:
-        return (x[0] + x[1], x[0] - x[1])
-    y = (x[0] + x[1], x[0] - x[1], x[2] + x[3], x[2] - x[3])
-    if SPAN == 2:
-        return y
-    return (y[0] + y[2], y[1] + y[3], y[0] - y[2], y[1] - y[3])
+        y = (x[0] + x[1], x[0] - x[1])
+    else:
+        y = (x[0] + x[1], x[0] - x[1], x[2] + x[3], x[2] - x[3])
+        if SPAN == 4:
+            y = (y[0] + y[2], y[1] + y[3], y[0] - y[2], y[1] - y[3])
+    return y
 
 
 @triton.jit
@@ -48,8 +47,8 @@ def _query(Q, stride_head, ROTATION, BITS: tl.constexpr, D: tl.constexpr, W: tl.
             else:
                 part = tl.dot(signs.to(part.dtype), part)
         x = x + (part.to(tl.float32) * (ORDER**-0.5),)
-    if ORDER > 1:
-        return _butterfly(x, 16 // BITS, SPAN)
+    if SPAN > 1:
+        x = _butterfly(x, 16 // BITS, SPAN)
     return x
 
 
@@ -69,12 +68,14 @@ def _bias_coefficients(Q, stride_head, DIMS, COEFFICIENTS, scale, R2: tl.constex
 
 
 @triton.jit
-def _split(x, WIDE: tl.constexpr):
+def _halves(x, WIDE: tl.constexpr):
     """float32 as bf16 high + low (the interpreter keeps float32 and a zero)."""
     if WIDE:
-        return x, x * 0.0
-    high = x.to(tl.bfloat16)
-    return high, (x - high.to(tl.float32)).to(tl.bfloat16)
+        high, low = x, x * 0.0
+    else:
+        high = x.to(tl.bfloat16)
+        low = (x - high.to(tl.float32)).to(tl.bfloat16)
+    return high, low
 
 
 @triton.jit
@@ -94,8 +95,8 @@ def decode_kernel(
 ):
     item = tl.program_id(0)
     h = tl.program_id(1)
-    chunk = chunk_size(LENGTHS, B, target, TILE, LEAST, 256)
-    b, index = find_item(LENGTHS, B, item, chunk, TILE, 256)
+    chunk = chunk_size(LENGTHS, B, target, TILE, LEAST, 128)
+    b, index = find_item(LENGTHS, B, item, chunk, TILE, 128)
     if b >= B:
         return
     length = tl.load(LENGTHS + b).to(tl.int32)
@@ -121,10 +122,10 @@ def decode_kernel(
     unit = scale * LOG2E
     if KB < 16:
         # One power of two brings the largest entry under 2^15, so that fp16 neither overflows nor loses bits.
-        largest = tl.max(tl.abs(x[0]))
+        entry = tl.max(tl.abs(x[0]))
         for i in tl.static_range(1, 16 // KB):
-            largest = tl.maximum(largest, tl.max(tl.abs(x[i])))
-        power = tl.exp2(tl.floor(tl.log2(tl.maximum(largest, 1e-30))) - 14.0)
+            entry = tl.maximum(entry, tl.max(tl.abs(x[i])))
+        power = tl.exp2(tl.floor(tl.log2(tl.maximum(entry, 1e-30))) - 14.0)
         unit *= power
         x_scale = 1.0 / power
     else:
@@ -171,13 +172,13 @@ def decode_kernel(
         else:
             page = tl.load(TABLE + b * stride_table + position // PAGE, mask=valid, other=0).to(tl.int64)
             within = position % PAGE
-        row = h * PAGE + within
+        line = h * PAGE + within
         if PAGE >= TILE:
-            key_at = KEY + page * stride_key + row[:, None] * KW + kw[None, :]
-            value_at = VALUE + page * stride_value + row[None, :] * VW + vw[:, None]
+            key_at = KEY + page * stride_key + line[:, None] * KW + kw[None, :]
+            value_at = VALUE + page * stride_value + line[None, :] * VW + vw[:, None]
         else:
-            key_at = KEY + (page * stride_key + row * KW)[:, None] + kw[None, :]
-            value_at = VALUE + (page * stride_value + row * VW)[None, :] + vw[:, None]
+            key_at = KEY + (page * stride_key + line * KW)[:, None] + kw[None, :]
+            value_at = VALUE + (page * stride_value + line * VW)[None, :] + vw[:, None]
         if KWP == KW:
             key = tl.load(key_at)
         else:
@@ -193,26 +194,26 @@ def decode_kernel(
         for i in tl.static_range(1, 16 // KB):
             score = tl.dot(code_slice(key, i, KB, FAST, KDT), q[i], score, input_precision="ieee")
         if KB < 16:
-            pair = tl.load(KEY_PAIR + page * stride_key_pair + row, mask=valid, other=0)
-            key_scale, key_min = unpair(pair, FAST)
+            key_pair = tl.load(KEY_PAIR + page * stride_key_pair + line, mask=valid, other=0)
+            key_scale, key_min = unpair(key_pair, FAST)
             score = score * (key_scale * unit)[:, None] + key_min[:, None] * q_sum[None, :]
         else:
             score = score * unit
         if R2:
-            at = BIAS_COARSE + ((t * TILE // COARSE) * coarse_pairs + bias_pair) * 2
-            turned = bias_x * tl.load(at)[:, None] + bias_y * tl.load(at + 1)[:, None]
+            coarse_at = BIAS_COARSE + ((t * TILE // COARSE) * coarse_pairs + bias_pair) * 2
+            turned = bias_x * tl.load(coarse_at)[:, None] + bias_y * tl.load(coarse_at + 1)[:, None]
             if R2 > 16:
                 fine_high = tl.load(fine_at)
                 fine_low = tl.load(fine_at + FINE * R2)
-            high, low = _split(turned, WIDE)
-            bias = tl.dot(fine_high.to(high.dtype), low, input_precision="ieee")
-            bias = tl.dot(fine_low.to(high.dtype), high, bias, input_precision="ieee")
-            score += tl.dot(fine_high.to(high.dtype), high, bias, input_precision="ieee")
+            turned_high, turned_low = _halves(turned, WIDE)
+            bias_score = tl.dot(fine_high.to(turned_high.dtype), turned_low, input_precision="ieee")
+            bias_score = tl.dot(fine_low.to(turned_high.dtype), turned_high, bias_score, input_precision="ieee")
+            score += tl.dot(fine_high.to(turned_high.dtype), turned_high, bias_score, input_precision="ieee")
         if CK:
-            at = KEY_INDEX + page * stride_key_index + (h // (H // KEY_BOOKS)) * PAGE + within
-            nearest = tl.load(at, mask=valid, other=0).to(tl.int32)
-            at = KEY_SCORES + ((b * H + h) * CK + nearest)[:, None] * G + column[None, :]
-            score += tl.load(at, mask=(column < G)[None, :], other=0.0) * (scale * LOG2E)
+            index_at = KEY_INDEX + page * stride_key_index + (h // (H // KEY_BOOKS)) * PAGE + within
+            nearest = tl.load(index_at, mask=valid, other=0).to(tl.int32)
+            score_at = KEY_SCORES + ((b * H + h) * CK + nearest)[:, None] * G + column[None, :]
+            score += tl.load(score_at, mask=(column < G)[None, :], other=0.0) * (scale * LOG2E)
         score = tl.where(valid[:, None], score, -float("inf"))
 
         largest = tl.maximum(m, tl.max(score, 0))
@@ -221,8 +222,8 @@ def decode_kernel(
         m = largest
         total = total * shrink + tl.sum(p, 0)
         if VB < 16:
-            pair = tl.load(VALUE_PAIR + page * stride_value_pair + row, mask=valid, other=0)
-            value_scale, value_min = unpair(pair, FAST)
+            value_pair = tl.load(VALUE_PAIR + page * stride_value_pair + line, mask=valid, other=0)
+            value_scale, value_min = unpair(value_pair, FAST)
             offset = offset * shrink + tl.sum(p * value_min[:, None], 0)
             if FAST:
                 value_scale *= 1.2676506002282294e30  # 2^100: a code n is the subnormal n * 2^-133
@@ -237,11 +238,11 @@ def decode_kernel(
         acc = new
         if CV:
             # A histogram without atomics: one-hot of the index's high bits times (one-hot of its low bits x p).
-            at = VALUE_INDEX + page * stride_value_index + (h // (H // VALUE_BOOKS)) * PAGE + within
-            nearest = tl.load(at, mask=valid, other=0).to(tl.int32)
-            low = tl.where((nearest % 16)[:, None, None] == low_bits[None, :, None], p[:, None, :], 0.0)
+            value_index_at = VALUE_INDEX + page * stride_value_index + (h // (H // VALUE_BOOKS)) * PAGE + within
+            centroid = tl.load(value_index_at, mask=valid, other=0).to(tl.int32)
+            low = tl.where((centroid % 16)[:, None, None] == low_bits[None, :, None], p[:, None, :], 0.0)
             low = tl.reshape(low, [TILE, 16 * NC])
-            high = (nearest // 16)[None, :] == high_bits[:, None]
+            high = (centroid // 16)[None, :] == high_bits[:, None]
             shrunk = tl.reshape(tl.broadcast_to(shrink[None, :], [16, NC]), [16 * NC])
             weights = tl.dot(high.to(VDT), low.to(VDT), weights * shrunk[None, :], input_precision="ieee")
 

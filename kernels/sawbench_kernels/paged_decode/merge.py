@@ -41,10 +41,10 @@ def merge_kernel(
     """
     b = tl.program_id(0)
     head = tl.program_id(1)
-    chunk = chunk_size(LENGTHS, B, target, TILE, LEAST, 256)
+    chunk = chunk_size(LENGTHS, B, target, TILE, LEAST, 128)
     begin = 0
-    for start in range(0, b, 256):
-        index = start + tl.arange(0, 256)
+    for start in range(0, b, 128):
+        index = start + tl.arange(0, 128)
         items = (tiles_of(LENGTHS, index, b, TILE) + chunk - 1) // chunk
         begin += tl.sum(items)
     count = (tl.cdiv(tl.load(LENGTHS + b).to(tl.int32), TILE) + chunk - 1) // chunk

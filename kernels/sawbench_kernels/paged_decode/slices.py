@@ -15,53 +15,22 @@ import triton.language as tl
 
 
 @triton.jit
-def fields_of(BITS: tl.constexpr):
-    return 16 // BITS
-
-
-@triton.jit
 def slice_dims(i: tl.constexpr, w, BITS: tl.constexpr, W: tl.constexpr):
     """Dimensions of words ``w`` in slice ``i``."""
-    if BITS == 8:
-        return 2 * w + i
-    return i * W + w
+    return 2 * w + i if BITS == 8 else i * W + w
 
 
 @triton.jit
-def _masked(words, i: tl.constexpr, BITS: tl.constexpr):
-    """Two words at a time: field i as it stands, or from bit 8 on moved down by 8."""
-    if BITS == 8 and i == 0:
-        return tl.inline_asm_elementwise(
-            "and.b32 $0, $1, 0x00ff00ff;", "=r,r", [words], dtype=tl.int16, is_pure=True, pack=2
-        )
-    if BITS == 8:
-        return tl.inline_asm_elementwise(
-            "{ .reg .b32 t; shr.u32 t, $1, 8; and.b32 $0, t, 0x00ff00ff; }",
-            "=r,r",
-            [words],
-            dtype=tl.int16,
-            is_pure=True,
-            pack=2,
-        )
-    if i == 0:
-        return tl.inline_asm_elementwise(
-            "and.b32 $0, $1, 0x000f000f;", "=r,r", [words], dtype=tl.int16, is_pure=True, pack=2
-        )
-    if i == 1:
-        return tl.inline_asm_elementwise(
-            "and.b32 $0, $1, 0x00f000f0;", "=r,r", [words], dtype=tl.int16, is_pure=True, pack=2
-        )
-    if i == 2:
-        return tl.inline_asm_elementwise(
-            "{ .reg .b32 t; shr.u32 t, $1, 8; and.b32 $0, t, 0x000f000f; }",
-            "=r,r",
-            [words],
-            dtype=tl.int16,
-            is_pure=True,
-            pack=2,
-        )
+def _low(words, MASK: tl.constexpr):
     return tl.inline_asm_elementwise(
-        "{ .reg .b32 t; shr.u32 t, $1, 8; and.b32 $0, t, 0x00f000f0; }",
+        "and.b32 $0, $1, " + MASK + ";", "=r,r", [words], dtype=tl.int16, is_pure=True, pack=2
+    )
+
+
+@triton.jit
+def _high(words, MASK: tl.constexpr):
+    return tl.inline_asm_elementwise(
+        "{ .reg .b32 t; shr.u32 t, $1, 8; and.b32 $0, t, " + MASK + "; }",
         "=r,r",
         [words],
         dtype=tl.int16,
@@ -71,28 +40,47 @@ def _masked(words, i: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
+def _masked(words, i: tl.constexpr, BITS: tl.constexpr):
+    """Two words at a time: field i where it stands in the low byte, or where the high byte's field comes to stand."""
+    if BITS == 8:
+        if i == 0:
+            field = _low(words, "0x00ff00ff")
+        else:
+            field = _high(words, "0x00ff00ff")
+    elif i == 0:
+        field = _low(words, "0x000f000f")
+    elif i == 1:
+        field = _low(words, "0x00f000f0")
+    elif i == 2:
+        field = _high(words, "0x000f000f")
+    else:
+        field = _high(words, "0x00f000f0")
+    return field
+
+
+@triton.jit
 def code_slice(words, i: tl.constexpr, BITS: tl.constexpr, FAST: tl.constexpr, DT: tl.constexpr):
-    """Slice ``i`` of ``words`` as a matrix operand of dtype DT, in units of :func:`code_unit`."""
+    """Slice ``i`` of ``words`` as a matrix operand of dtype DT; 16-bit words are the values themselves."""
     if BITS == 16:
-        return words.to(DT)
-    if FAST:
-        return _masked(words, i, BITS).to(DT, bitcast=True)
-    return ((words >> (i * BITS)) & ((1 << BITS) - 1)).to(tl.float32).to(DT)
+        operand = words.to(DT)
+    elif FAST:
+        operand = _masked(words, i, BITS).to(DT, bitcast=True)
+    else:
+        operand = ((words >> (i * BITS)) & ((1 << BITS) - 1)).to(tl.float32).to(DT)
+    return operand
 
 
 @triton.jit
 def slice_weight(i: tl.constexpr, BITS: tl.constexpr, FAST: tl.constexpr):
     """What slice ``i`` must be multiplied by so that all slices count alike."""
-    if FAST and BITS == 4 and i % 2 == 1:
-        return 0.0625
-    return 1.0
+    return 0.0625 if FAST and BITS == 4 and i % 2 == 1 else 1.0
 
 
 @triton.jit
 def unpair(pair, FAST: tl.constexpr):
     """(scale, min) in float32 from the fp16 pair read as one int32."""
     if FAST:
-        return tl.inline_asm_elementwise(
+        low, high = tl.inline_asm_elementwise(
             "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }",
             "=f,=f,r",
             [pair],
@@ -100,8 +88,9 @@ def unpair(pair, FAST: tl.constexpr):
             is_pure=True,
             pack=1,
         )
-    low = (pair & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-    high = ((pair >> 16) & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    else:
+        low = (pair & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        high = ((pair >> 16) & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
     return low, high
 
 
@@ -109,7 +98,9 @@ def unpair(pair, FAST: tl.constexpr):
 def exp2(x, FAST: tl.constexpr):
     """2^x; the fast form flushes results below 2^-126, which no sum here can see."""
     if FAST:
-        return tl.inline_asm_elementwise(
+        y = tl.inline_asm_elementwise(
             "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
-    return tl.exp2(x)
+    else:
+        y = tl.exp2(x)
+    return y
