@@ -1,4 +1,4 @@
-"""The sandbox's promises, each tried from the inside. CI runs as root, so that uid, files and network are tested hardest."""
+"""The promises of the sandbox, each tried from the inside (as root in CI: uid and files are tested hardest)."""
 
 import os
 import signal
@@ -148,8 +148,8 @@ time.sleep(987)
         if python is None:
             pytest.skip("no system Python that can import the package's two files")
         found = subprocess.run(
-            [python, "-c", source], user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=True,
-            env={"PYTHONPATH": str(Path(module.__file__).parents[2])}, cwd="/",
+            [python, "-c", source], user=65534, group=65534, extra_groups=[], capture_output=True, text=True,
+            check=True, env={"PYTHONPATH": str(Path(module.__file__).parents[2])}, cwd="/",
         )  # fmt: skip
         assert found.stdout.strip() == "65534 True"
 

@@ -37,7 +37,7 @@ def _read(path: Path, kind: str) -> Iterable[Row]:
     if kind == "parquet":
         import pandas  # a second to import, and the rarest kind
 
-        return pandas.read_parquet(path).to_dict("records")
+        return json.loads(pandas.read_parquet(path).to_json(orient="records"))
     with _opened(path) as file:
         if kind == "csv":
             return list(csv.DictReader(file))

@@ -1,0 +1,61 @@
+"""What of a model's text is its answer: thinking removed, the final code block, runaway text told apart."""
+
+import re
+
+OPEN, CLOSE = "<think>", "</think>"
+FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
+LOOP_TAIL, LOOP_MINIMUM, LOOP_PERIODS = 600, 120, 3
+
+
+def opens_thought(prompt: str) -> bool:
+    """Whether a prompt ends inside a thought that the answer has to close."""
+    return prompt.rfind(OPEN) > prompt.rfind(CLOSE)
+
+
+def answer_of(text: str, thought_open: bool = False) -> str | None:
+    """The text behind the last thought; None where a thought was never closed, since then nothing was answered.
+
+    ``thought_open``: the prompt had opened a thought already.
+    """
+    _, closed, answer = text.rpartition(CLOSE)
+    if not closed:
+        return None if thought_open or OPEN in text else text
+    return None if OPEN in answer else answer
+
+
+def until(text: str, stops: tuple[str, ...], thought_open: bool = False) -> str:
+    """``text`` cut before the first stop string of its answer; a stop string inside a thought ends nothing."""
+    answer = answer_of(text, thought_open)
+    if answer is None:
+        return text
+    found = [at for at in (answer.find(stop) for stop in stops if stop) if at >= 0]
+    return text[: len(text) - len(answer) + min(found)] if found else text
+
+
+def code_blocks(text: str) -> list[str]:
+    """Contents of Markdown fences, in order; a fence that is never closed runs to the end."""
+    blocks, opened = [], None
+    for fence in FENCE.finditer(text):
+        if opened is None:
+            opened = fence
+        elif fence[1].startswith(opened[1]) and not fence[2]:
+            blocks.append(text[opened.end() + 1 : fence.start()])
+            opened = None
+    return blocks if opened is None else [*blocks, text[opened.end() + 1 :]]
+
+
+def final_code(text: str) -> str | None:
+    """The last code block that holds anything; None without one."""
+    return next((block for block in reversed(code_blocks(text)) if block.strip()), None)
+
+
+def is_loop(text: str) -> bool:
+    """Whether the text ends in one passage repeated, exactly, at least three times over 120 characters or more."""
+    tail = text[-LOOP_TAIL:]
+    if len(tail) < LOOP_MINIMUM:
+        return False
+    for period in range(1, len(tail) // LOOP_PERIODS + 1):
+        stretch = tail[-max(LOOP_MINIMUM, LOOP_PERIODS * period) :]
+        if stretch[period:] == stretch[:-period]:
+            return True
+    return False
