@@ -114,6 +114,7 @@ def _quiet() -> None:
         "TRANSFORMERS_VERBOSITY": "error",
         "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
         "DATASETS_VERBOSITY": "error",
+        "HF_HUB_VERBOSITY": "error",
         "TOKENIZERS_PARALLELISM": "false",
     }.items():
         os.environ.setdefault(name, value)

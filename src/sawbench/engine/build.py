@@ -1,7 +1,7 @@
 """An engine from its configuration."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -17,23 +17,39 @@ def build_engine(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Ma
     """The engine that ``config.name`` names (configs/engine), with ``method``'s cache behind the model.
 
     Raises:
+        UserError: as ``check_engine``.
+    """
+    check_engine(config)
+    return ENGINES[config.name].build(config, loaded, method, tensors)
+
+
+def check_engine(config: Any) -> None:
+    """Needs no weights.
+
+    Raises:
         UserError: an engine, attention backend or prefill that does not exist, or not together.
     """
     if config.name not in ENGINES:
         raise illegal("engine", config.name, ENGINES)
-    return ENGINES[config.name](config, loaded, method, tensors)
+    ENGINES[config.name].check(config)
 
 
-def _hf(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str, Tensor]) -> HFEngine:
+def _check_hf(config: Any) -> None:
     if config.prefill not in PREFILLS:
         raise illegal("prefill", config.prefill, PREFILLS)
     if config.attention not in ("auto", "naive"):
         raise UserError(f"attention={config.attention} is not for engine=hf, which has: auto, naive")
     if config.prefill == "exact" and config.chunk:
         raise UserError(f"prefill=exact writes a prompt in one chunk: engine.chunk={config.chunk} must be 0")
-    return HFEngine(
-        loaded, method, tensors, batch_size=config.batch_size, chunk=config.chunk, prefill=config.prefill
-    )
 
 
-ENGINES: dict[str, Callable[[Any, LoadedModel, KVMethod, Mapping[str, Tensor]], Any]] = {"hf": _hf}
+def _hf(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str, Tensor]) -> HFEngine:
+    return HFEngine(loaded, method, tensors, batch_size=config.batch_size, chunk=config.chunk, prefill=config.prefill)
+
+
+class Builder(NamedTuple):
+    check: Callable[[Any], None]
+    build: Callable[[Any, LoadedModel, KVMethod, Mapping[str, Tensor]], Any]
+
+
+ENGINES = {"hf": Builder(_check_hf, _hf)}

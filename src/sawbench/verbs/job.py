@@ -15,12 +15,13 @@ from sawbench.core.engine import CacheReport
 from sawbench.core.errors import UserError
 from sawbench.core.progress import bar
 from sawbench.core.records import Metric, TaskResult
-from sawbench.engine.build import build_engine
+from sawbench.engine.build import build_engine, check_engine
 from sawbench.engine.calibrate import artifact_for
 from sawbench.methods.method import KVMethod
 from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
+from sawbench.verbs.labels import changed_options
 from sawbench.verbs.loading import Shelf
 
 
@@ -47,6 +48,7 @@ class Job:
         dtype = choose_dtype(plan.dtype, device)
         method, task = instantiate(config.method, "method"), instantiate(config.task, "task")
         method.check(plan.facts)
+        check_engine(config.engine)
         task.check(plan)
         job = cls(config, plan, method, task, device, dtype)
         job.identity()  # reads the texts that it digests, and refuses those that cannot be read
@@ -58,17 +60,6 @@ class Job:
         config.method = group_config("method", config.baseline)
         return Job.of(config)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The method's options that differ from its file: what a row must say beside the method's name."""
-        shipped = group_config("method", self.method.name).get("options") or {}
-        return {name: value for name, value in self.method.options.items() if shipped.get(name) != value}
-
-    @property
-    def label(self) -> str:
-        """``method option=value ...``: how a table names this row."""
-        return " ".join([self.method.name, *(f"{name}={value}" for name, value in self.options.items())])
-
     def identity(self) -> dict[str, Any]:
         """Everything that can change the numbers; equal identities share a cell."""
         config = OmegaConf.to_container(self.config, resolve=True)
@@ -77,7 +68,7 @@ class Job:
         engine = {key: value for key, value in config["engine"].items() if key != "batch_size"}
         identity = {
             "model": {**self.plan.identity, "dtype": str(self.dtype).removeprefix("torch.")},
-            "method": {"name": self.method.name, "options": self.options, **method},
+            "method": {"name": self.method.name, "options": changed_options(self.config), **method},
             "task": {**config["task"], **getattr(self.task, "inputs", dict)()},
             "engine": engine,
             "device": self.device.type,

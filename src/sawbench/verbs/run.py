@@ -15,17 +15,21 @@ from sawbench.core.errors import UserError
 from sawbench.core.records import Metric, TaskResult
 from sawbench.results import Cell, RunStore, write_tidy
 from sawbench.verbs.job import Job
+from sawbench.verbs.labels import group_label, row_label
 from sawbench.verbs.loading import Shelf, out_of_memory
-from sawbench.verbs.table import fitted
+from sawbench.verbs.table import table
 
 log = logging.getLogger(__name__)
+
+SIDE_BY_SIDE = 3
+"""Methods whose every metric still fits a screen, one column each."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A row of the table at the end: a job's result, or why there is none."""
 
-    group: tuple[str, str]
+    group: str
     label: str
     run: str
     result: TaskResult | None = None
@@ -50,7 +54,7 @@ def sweep(configs: Sequence[DictConfig]) -> int:
     files = write_tidy(store)
     for text in report(outcomes):
         print(text)
-    print(f"\nsamples and records: {store.runs}/   tables: {', '.join(str(file) for file in files)}")
+    print(f"\nwritten: {store.runs}/ (a folder a run); {store.root}/: {', '.join(file.name for file in files)}")
     return int(any(outcome.error for outcome in outcomes))
 
 
@@ -65,7 +69,7 @@ def prepare(configs: Sequence[DictConfig]) -> tuple[list[Job], list[Outcome]]:
         except UserError as error:
             if len(configs) == 1:
                 raise
-            refused.append(Outcome((config.model.name, config.task.name), config.method.name, "", error=str(error)))
+            refused.append(Outcome(group_label(config, config.model.name), row_label(config), "", error=str(error)))
             continue
         for each in wanted:
             jobs.setdefault(str(each.identity()), each)
@@ -75,7 +79,7 @@ def prepare(configs: Sequence[DictConfig]) -> tuple[list[Job], list[Outcome]]:
 def attempt(job: Job, store: RunStore, shelf: Shelf, alone: bool) -> Outcome:
     """The cell's result, found or measured. What one cell raises ends that cell only."""
     cell = store.cell(job.identity())
-    row = Outcome((job.plan.name, job.task.name), job.label, cell.run)
+    row = Outcome(group_label(job.config, job.plan.name), row_label(job.config), cell.run)
     try:
         return replace(row, result=found_or_measured(job, cell, shelf))
     except UserError as error:
@@ -111,21 +115,34 @@ def report(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for group in dict.fromkeys(outcome.group for outcome in outcomes):
         rows = [outcome for outcome in outcomes if outcome.group == group]
         measured = {row.label: row.result.metrics for row in rows if row.result}
-        yield f"\n{' '.join(group)}"
+        yield f"\n{group}"
         if measured:
-            yield metrics_table(measured)
+            yield side_by_side(measured) if len(measured) <= SIDE_BY_SIDE else one_below_another(measured)
+        yield from (f"{row.label}: {row.run}" for row in rows if row.result)
         yield from (f"FAILED {row.label}: {row.error}" for row in rows if row.error)
 
 
-def metrics_table(measured: Mapping[str, Sequence[Metric]]) -> str:
-    """One row a method; a metric that a method lacks is a dash."""
-    columns = dict.fromkeys((metric.name, metric.unit) for metrics in measured.values() for metric in metrics)
-    header = ["method", *(f"{name} ({unit})" if unit else name for name, unit in columns)]
-    rows = []
-    for label, metrics in measured.items():
-        by_name = {(metric.name, metric.unit): text_of(metric) for metric in metrics}
-        rows.append([label, *(by_name.get(column, "-") for column in columns)])
-    return fitted(header, rows)
+def side_by_side(measured: Mapping[str, Sequence[Metric]]) -> str:
+    """Every metric, a column for each method; a metric that a method lacks is a dash."""
+    names = dict.fromkeys(heading(metric) for metrics in measured.values() for metric in metrics)
+    columns = [{heading(metric): text_of(metric) for metric in metrics} for metrics in measured.values()]
+    return table(["", *measured], [[name, *(column.get(name, "-") for column in columns)] for name in names])
+
+
+def one_below_another(measured: Mapping[str, Sequence[Metric]]) -> str:
+    """A row for each method, of the metrics that carry an interval and the bits stored; the CSV files have them all."""
+    chosen = {
+        label: {heading(m): text_of(m) for m in metrics if m.low is not None or m.name == "bits_per_value"}
+        for label, metrics in measured.items()
+    }
+    names = list(dict.fromkeys(name for row in chosen.values() for name in row))
+    return table(
+        ["method", *names], [[label, *(row.get(name, "-") for name in names)] for label, row in chosen.items()]
+    )
+
+
+def heading(metric: Metric) -> str:
+    return metric.name if metric.unit in ("", metric.name) else f"{metric.name} ({metric.unit})"
 
 
 def text_of(metric: Metric) -> str:
