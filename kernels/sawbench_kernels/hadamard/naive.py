@@ -29,7 +29,17 @@ def hadamard(x: Tensor, order: int) -> Tensor:
     """Multiply each contiguous chunk of ``order`` dimensions of ``x`` [..., D] by the Hadamard matrix.
 
     Its own inverse. Arithmetic runs in float64 for float64 input, in float32 otherwise; the result has ``x``'s dtype.
+    Butterflies of stride 1, 2, 4, ... and one product with ``order ** -0.5``: a fixed order of roundings, which the
+    kernels keep, so that a code never depends on where it was computed.
+
+    Raises:
+        ValueError: ``order`` is no power of two.
     """
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    blocks = x.to(wide).unflatten(-1, (-1, order)) @ hadamard_matrix(order, wide, x.device)
-    return blocks.flatten(-2).to(x.dtype)
+    if order < 1 or order & order - 1:
+        raise ValueError(f"a Hadamard matrix of order {order} is not built here: the order is a power of two")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    y = x.to(wide)
+    for stride in (1 << bit for bit in range(order.bit_length() - 1)):
+        first, second = y.unflatten(-1, (-1, 2, stride)).unbind(-2)
+        y = torch.stack((first + second, first - second), -2).flatten(-3)
+    return (y * order**-0.5).to(x.dtype)

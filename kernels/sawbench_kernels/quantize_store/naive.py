@@ -4,7 +4,9 @@
 (paper, section on INT4; its code rounds half up). Three ways to store the pair:
 
 * ``fp16``: (scale, min) in fp16; codes are computed from the rounded pair, so the error is at most half a step plus
-  half an ulp of the stored min. Not (scale, zero): zero = -min / scale overflows fp16 on narrow ranges.
+  half an ulp of the stored min. Not (scale, zero): zero = -min / scale overflows fp16 on narrow ranges. Evaluated as
+  ``floor((x - (min - scale / 2)) * (1 / scale))``: two roundings a value and no division, which the kernel repeats
+  bit by bit.
 * ``fp32``: (scale, zero) in fp32 with the zero-point rounded, as the paper writes it.
 * ``fp32_unrounded``: the same with the zero-point left unrounded, as the authors' code has it.
 """
@@ -36,14 +38,19 @@ def quantize(x: Tensor, bits: int, group: int, storage: Storage) -> Affine:
     Raises:
         OverflowError: ``storage`` is fp16 and a minimum lies beyond +-65504, or the range cannot be stored.
     """
-    work = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32).unflatten(-1, (-1, group))
+    work = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (-1, group))
     low, high = work.amin(-1), work.amax(-1)
     levels = (1 << bits) - 1
-    pair = _fp16_pair(low, high, levels) if storage == "fp16" else _fp32_pair(low, high, levels, storage == "fp32")
-    scale, zero = (p.to(work.dtype)[..., None] for p in pair)
-    steps = (work - zero) / scale if storage == "fp16" else work / scale + zero
-    codes = torch.floor(steps + 0.5).clamp_(0, levels).to(torch.uint8).flatten(-2)
-    return Affine(codes, *pair)
+    if storage == "fp16":
+        scale, zero, overflow = fp16_pair(low, high, levels)
+        if bool(overflow.any()):
+            raise OverflowError("a cache value lies beyond 65504, which an fp16 (scale, min) pair cannot hold: use fp32")
+        codes = encode_fp16(work, scale, zero, levels)
+    else:
+        scale, zero = _fp32_pair(low, high, levels, storage == "fp32")
+        steps = work / scale[..., None].to(work.dtype) + zero[..., None].to(work.dtype)
+        codes = torch.floor(steps + 0.5).clamp_(0, levels).to(torch.uint8)
+    return Affine(codes.flatten(-2), scale, zero)
 
 
 def dequantize(affine: Affine, storage: Storage, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -55,13 +62,18 @@ def dequantize(affine: Affine, storage: Storage, dtype: torch.dtype = torch.floa
     return values.flatten(-2).to(dtype)
 
 
-def _fp16_pair(low: Tensor, high: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    if low.numel() and bool((low.abs().amax() > FP16_MAX) | ((high - low).amax() / levels > FP16_MAX)):
-        raise OverflowError("a cache value lies beyond 65504, which an fp16 (scale, min) pair cannot hold: use fp32")
-    zero = low.to(torch.float16)
-    constant = high == low
-    scale = torch.where(constant, 1.0, ((high - low) / levels).clamp_min(FP16_TINY)).to(torch.float16)
-    return scale, zero
+def fp16_pair(low: Tensor, high: Tensor, levels: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(scale, min) in fp16 of groups whose extrema are ``low`` and ``high``, saturated, and where they had to be."""
+    step = (high - low) * (1.0 / levels)
+    overflow = (low.abs() > FP16_MAX) | (step > FP16_MAX)
+    scale = torch.where(high == low, 1.0, step.clamp(FP16_TINY, FP16_MAX)).to(torch.float16)
+    return scale, low.clamp(-FP16_MAX, FP16_MAX).to(torch.float16), overflow
+
+
+def encode_fp16(x: Tensor, scale: Tensor, zero: Tensor, levels: int) -> Tensor:
+    """Codes uint8 of groups ``x`` [..., groups, group] under a stored pair [..., groups]."""
+    scale, zero = (p[..., None].to(x.dtype) for p in (scale, zero))
+    return ((x - (zero - 0.5 * scale)) * (1.0 / scale)).clamp_(0, levels).to(torch.uint8)
 
 
 def _fp32_pair(low: Tensor, high: Tensor, levels: int, rounded: bool) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,166 @@
+"""quantize_store in Triton: new K and V to codes, scales and mins in their pages, in one launch.
+
+Program (i, h, 0) takes ROWS tokens of KV head h of K, (i, h, 1) those of V. A vector is turned while it lies in
+registers (:mod:`sawbench_kernels.registers`), so a rotation moves no byte; a dense matrix takes the path of
+:mod:`.dense`. Every rounding is naive's.
+"""
+
+import triton
+import triton.language as tl
+
+from sawbench_kernels.hadamard.kernel import rotate
+from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, join_pair
+from sawbench_kernels.quantize_store.dense import store_dense
+from sawbench_kernels.quantize_store.offset import offset
+from sawbench_kernels.registers import dimension, extrema, join4, load_row, store_row
+
+
+@triton.jit
+def _word4(codes, FIELD: tl.constexpr, J: tl.constexpr):
+    return codes[J] | codes[FIELD + J] << 4 | codes[2 * FIELD + J] << 8 | codes[3 * FIELD + J] << 12
+
+
+@triton.jit
+def _word8(codes, J: tl.constexpr):
+    return codes[J] | codes[J + 1] << 8 | codes[J + 2] << 16 | codes[J + 3] << 24
+
+
+@triton.jit
+def _store_codes(
+    words, codes, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr
+):  # fmt: skip
+    """Codes (a tuple of N int32 [ROWS, LANES]) to int32 pointers ``words`` [ROWS, 1], as packing.py has it."""
+    if BITS == 4:
+        FIELD: tl.constexpr = N // 4
+        at = words + tl.arange(0, 4 * LANES)[None, :]
+        for chunk in tl.static_range(FIELD // 8):
+            out = ()
+            for i in tl.static_range(4):
+                low = _word4(codes, FIELD, chunk * 8 + 2 * i)
+                out = out + (low | _word4(codes, FIELD, chunk * 8 + 2 * i + 1) << 16,)
+            tl.store(at + chunk * 4 * LANES, join4(out, ROWS, LANES), mask=mask)
+    else:
+        at = words + tl.arange(0, 2 * LANES)[None, :]
+        for chunk in tl.static_range(N // 8):
+            pair = tl.join(_word8(codes, chunk * 8), _word8(codes, chunk * 8 + 4))
+            tl.store(at + chunk * 2 * LANES, tl.reshape(pair, [ROWS, 2 * LANES]), mask=mask)
+
+
+@triton.jit
+def _turned(
+    row, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """(x - centroid - bias) H."""
+    if CODEBOOK is not None or OWN is not None:
+        moved = ()
+        for i in tl.static_range(N):
+            middle, turned = offset(
+                row[i], dimension(i, LANES), head, centroid, place, mask,
+                CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, N * LANES, PAIRS,
+            )  # fmt: skip
+            moved = moved + (row[i] - middle - turned,)
+        row = moved
+    if ORDER > 1:
+        row = rotate(row, ROWS, LANES, N, ORDER, NORM)
+    return row
+
+
+@triton.jit
+def _store_row(
+    words, pairs, row, mask, OVERFLOW, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr,
+    DTYPE: tl.constexpr,
+):  # fmt: skip
+    if BITS == 16:
+        store_row(words, row, mask, ROWS, LANES, N, DTYPE)
+    else:
+        LEVELS: tl.constexpr = (1 << BITS) - 1
+        low, high = extrema(row, N)
+        scale, zero, overflow = fp16_pair(low, high, LEVELS)
+        begin, steps = grid_of(scale, zero)
+        codes = ()
+        for i in tl.static_range(N):
+            codes = codes + (code(row[i], begin[:, None], steps[:, None], LEVELS),)
+        _store_codes(words, codes, mask, ROWS, LANES, N, BITS)
+        live = tl.reshape(mask, [ROWS])
+        tl.store(pairs, join_pair(scale, zero), mask=live)
+        if tl.max((overflow & live).to(tl.int32)) > 0:
+            tl.store(OVERFLOW, 1)
+
+
+@triton.jit
+def _side(
+    X, x_token, x_head, SLOTS, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page, INDEX, CODEBOOK, MATRIX,
+    matrix_head, OWN, CROSS, COLUMN, COS, SIN, POSITIONS, OVERFLOW, tokens,
+    BITS: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
+    C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr, DTYPE: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    D: tl.constexpr = N * LANES
+    token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    head = tl.program_id(1)
+    inside = token < tokens
+    token = token.to(tl.int64)
+    slot = tl.load(SLOTS + token, mask=inside, other=-1)
+    live = slot >= 0
+    page = tl.where(live, slot // PAGE, 0)
+    within = head * PAGE + tl.where(live, slot % PAGE, 0)
+    centroid = token * 0 + head * C
+    if INDEX is not None:
+        book = head // (H // BOOKS)
+        index = tl.load(INDEX + token * BOOKS + book, mask=inside, other=0)
+        centroid += index
+        if head % (H // BOOKS) == 0:
+            at = INDEX_PLANE + page * index_page + book * PAGE + slot % PAGE
+            tl.store(at, index.to(INDEX_PLANE.dtype.element_ty), mask=live)
+    place = token * 0
+    if OWN is not None:
+        place = tl.load(POSITIONS + token, mask=inside, other=0)
+    source = X + (token * x_token + head * x_head)[:, None]
+    words = CODES + (page * codes_page + within * (D * BITS // 32))[:, None]
+    pairs = None
+    if BITS < 16:
+        pairs = PAIR + page * pair_page + within
+    mask = live[:, None]
+    if MATRIX is not None:
+        store_dense(
+            source, words, pairs, head, centroid, place, mask, CODEBOOK, MATRIX + head * matrix_head,
+            OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS, DTYPE, ROWS,
+        )  # fmt: skip
+    else:
+        row = load_row(source, mask, ROWS, LANES, N, DTYPE)
+        row = _turned(
+            row, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS,
+            ROWS, LANES, N, ORDER, NORM,
+        )  # fmt: skip
+        _store_row(words, pairs, row, mask, OVERFLOW, ROWS, LANES, N, BITS, DTYPE)
+
+
+@triton.jit
+def store_kernel(
+    KEY, VALUE, SLOTS, KEY_CODES, KEY_PAIR, KEY_PLANE, VALUE_CODES, VALUE_PAIR, VALUE_PLANE,
+    KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX,
+    OWN, CROSS, COLUMN, COS, SIN, POSITIONS, OVERFLOW, tokens,
+    key_token, key_head, value_token, value_head, key_codes_page, key_pair_page, key_index_page,
+    value_codes_page, value_pair_page, value_index_page, key_matrix_head, value_matrix_head,
+    KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, KEY_ORDER: tl.constexpr, VALUE_ORDER: tl.constexpr,
+    KEY_NORM: tl.constexpr, VALUE_NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
+    KEY_C: tl.constexpr, VALUE_C: tl.constexpr, KEY_BOOKS: tl.constexpr, VALUE_BOOKS: tl.constexpr,
+    PAIRS: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """All tensors but matrices, codebooks and tables are int32 words (an index plane: its own integers); strides and
+    ``*_page`` count them. What is None is not there."""
+    if tl.program_id(2) == 0:
+        _side(
+            KEY, key_token, key_head, SLOTS, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE,
+            key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN,
+            POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS, DTYPE,
+            ROWS, LANES, N,
+        )  # fmt: skip
+    else:
+        _side(
+            VALUE, value_token, value_head, SLOTS, VALUE_CODES, value_codes_page, VALUE_PAIR, value_pair_page,
+            VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX, value_matrix_head,
+            None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H, PAGE,
+            VALUE_C, VALUE_BOOKS, PAIRS, DTYPE, ROWS, LANES, N,
+        )  # fmt: skip
