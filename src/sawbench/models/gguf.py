@@ -9,6 +9,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from sawbench.core.errors import UserError
 from sawbench.models.cache_dir import build_folder, cache_dir, known_sha256
 from sawbench.models.tokenizers import CHATML
 
@@ -21,11 +22,18 @@ def converted_folder(file: Path) -> Path:
 
 
 def gguf_config(file: Path) -> Any:
-    """The HF configuration that the file's header describes."""
+    """The HF configuration that the file's header describes.
+
+    Raises:
+        UserError: it is no GGUF file, or transformers cannot convert its architecture.
+    """
     folder = converted_folder(file)
     if folder.is_dir():
         return AutoConfig.from_pretrained(folder)
-    return AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    try:
+        return AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    except ValueError as error:
+        raise UserError(f"model.path={file}: {str(error).splitlines()[0]}") from error
 
 
 def convert(file: Path) -> Path:
@@ -37,12 +45,10 @@ def convert(file: Path) -> Path:
 
 
 def _convert(file: Path, target: Path) -> None:
-    options: dict[str, Any] = {"gguf_file": file.name}
-    dequantize = GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(
-        file.parent, **options, quantization_config=dequantize, dtype=torch.float32
+        file.parent, gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
     )
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, **options)
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     if tokenizer.chat_template is None and "<|im_start|>" in tokenizer.get_vocab():
         tokenizer.chat_template = CHATML
     model.save_pretrained(target)

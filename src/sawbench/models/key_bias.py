@@ -23,11 +23,12 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _HALF_TOLERANCE = 3e-2
 
 
-def bias_obstacle(skeleton: nn.Module, config: Any) -> str | None:
+def bias_obstacle(skeleton: Any, rotary: Rotary | None) -> str | None:
     """Why the key-bias split does not hold, by name, or None. Keys without a bias have no obstacle.
 
-    ``skeleton`` may be on the meta device: modules and names are all that is looked at.
+    ``skeleton`` may be on the meta device: its configuration, modules and names are all that is looked at.
     """
+    config = skeleton.config
     layers = attention_modules(skeleton)
     if not any(_has_key_bias(layer) for layer in layers):
         return None
@@ -36,8 +37,8 @@ def bias_obstacle(skeleton: nn.Module, config: Any) -> str | None:
         return f"its rotary frequencies depend on the position (rope_type={frequencies})"
     if getattr(config, "clip_qkv", None):
         return f"keys are clipped between bias and RoPE (clip_qkv={config.clip_qkv})"
-    if not any(isinstance(getattr(m, "inv_freq", None), Tensor) for m in skeleton.modules()):
-        return "it has no rotary embedding"
+    if rotary is None:
+        return "it has no rotary embedding that turns pairs of dimensions by position times frequency"
     return next((obstacle for layer in layers if (obstacle := _key_norm(layer))), None)
 
 

@@ -17,6 +17,7 @@ from sawbench.methods.parts import ModelFacts
 from sawbench.models.architecture import kv_shape, make_config, refuse_unservable, skeleton
 from sawbench.models.gguf import gguf_config
 from sawbench.models.key_bias import bias_obstacle
+from sawbench.models.rotary import find_rotary
 from sawbench.models.source import Source, locate
 
 _SAME_MODEL = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -25,7 +26,7 @@ _NO_IDENTITY = ("_name_or_path", "architectures", "dtype", "torch_dtype", "trans
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A model that can be served. ``facts`` lacks rotary and key bias, which need the loaded model.
+    """A model that can be served. ``facts`` lacks the key bias, which needs the weights.
 
     ``max_length`` in tokens; ``dtype`` is a name or ``auto``; ``eos`` are token strings.
     """
@@ -72,7 +73,8 @@ def plan_model(model: Any, need_weights: bool = True) -> ModelPlan:
     if need_weights and source.missing:
         source = _within_reach(source)
     shape = kv_shape(config)
-    facts = ModelFacts(name, shape, bias_obstacle=bias_obstacle(bare, config))
+    rotary = find_rotary(bare, shape.head_dim)
+    facts = ModelFacts(name, shape, rotary, bias_obstacle=bias_obstacle(bare, rotary))
     return ModelPlan(
         name=name,
         hf_config=config,

@@ -19,12 +19,15 @@ POSITION_DEPENDENT = ("dynamic", "longrope")
 """RoPE types of transformers whose frequencies change with the length of the sequence."""
 
 
-def find_rotary(model: nn.Module, head_dim: int) -> Rotary | None:
+def find_rotary(model: Any, head_dim: int) -> Rotary | None:
     """The rotary embedding of ``model``, or None where it has none that turns pairs of dimensions by ``j * inv_freq``.
 
-    What is found agrees with the model's own rotation at several positions to 1e-5.
+    What is found agrees with the model's own rotation at several positions to 1e-5. ``model`` may be on the meta
+    device: its rotary module is then built anew, which takes no weights.
     """
     embedding = next((m for m in model.modules() if isinstance(getattr(m, "inv_freq", None), Tensor)), None)
+    if embedding is not None and embedding.inv_freq.is_meta:
+        embedding = type(embedding)(model.config)
     turn = _own_rotation(model)
     if embedding is None or turn is None:
         return None
