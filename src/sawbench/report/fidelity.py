@@ -1,0 +1,79 @@
+"""Fidelity: which runs may be compared, the table of each such group, and its figures."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sawbench.report.content import Drawing, Table, Value
+from sawbench.report.layers import by_layer
+from sawbench.report.pareto import pareto
+from sawbench.report.records import Run, Study
+
+TASK = "fidelity"
+COLUMNS = {
+    "bits_per_value": "stored bits per value",
+    "kl": "KL to the reference (nats)",
+    "kl_p99": "KL p99 (nats)",
+    "kl_floor": "rounding floor of KL (nats)",
+    "top1": "top-1 agreement (share)",
+    "perplexity": "perplexity",
+    "perplexity_reference": "reference perplexity",
+    "first_divergence": "first divergence (median, tokens)",
+    "key_error": "relative error of K",
+    "value_error": "relative error of V",
+    "output_error": "relative error of attention output",
+}
+
+
+def groups(study: Study) -> dict[tuple[str, str], list[Run]]:
+    """Runs that may be compared: those of one model in one setting, by (model, setting)."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in study.runs(TASK):
+        found.setdefault((run.keys["model"], run.setting), []).append(run)
+    return found
+
+
+def slug(*parts: str) -> str:
+    """A file name's stem."""
+    return re.sub(r"[^a-z0-9.]+", "-", " ".join(parts).lower()).strip("-")
+
+
+def names(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """A short stem for each (model, setting): the model alone where it has one setting, numbered where more."""
+    models = [model for model, _ in keys]
+    return {
+        key: slug(key[0]) if models.count(key[0]) == 1 else slug(key[0], str(1 + models[:at].count(key[0])))
+        for at, key in enumerate(keys)
+    }
+
+
+def tables(study: Study) -> Iterator[Table]:
+    """One table for each model and setting, methods by falling KL."""
+    found = groups(study)
+    for key, stem in names(list(found)).items():
+        runs = sorted(found[key], key=lambda run: -_value(run, "kl"))
+        present = [name for name in COLUMNS if any(name in run.metrics for run in runs)]
+        rows: list[list[Value]] = [[run.label, *(run.metrics.get(name) for name in present), run.id] for run in runs]
+        yield Table(
+            f"fidelity-{stem}",
+            f"Fidelity of {key[0]}",
+            ["method", *(COLUMNS[name] for name in present), "run"],
+            rows,
+            [f"Setting: {key[1]}.", "Brackets: 95 % bootstrap interval over prompts."],
+        )
+
+
+def drawings(study: Study) -> Iterator[Drawing]:
+    """The Pareto picture and the heat map by layer of every group of at least two methods."""
+    found = groups(study)
+    for key, stem in names(list(found)).items():
+        plotted = [run for run in found[key] if {"kl", "bits_per_value"} <= run.metrics.keys()]
+        if len(plotted) > 1:
+            yield pareto(f"pareto-{stem}", key, plotted)
+        layers = study.table("fidelity_layers")
+        layers = layers[layers["run"].isin([run.id for run in found[key]])]
+        if layers["run"].nunique() > 1:
+            yield by_layer(f"layers-{stem}", key, layers)
+
+
+def _value(run: Run, metric: str) -> float:
+    return run.metrics[metric].value if metric in run.metrics else float("inf")

@@ -1,0 +1,65 @@
+"""The pieces that a figure or a table is made of."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.study import key_profile
+from sawbench.report.content import Table, digits, text_of
+from sawbench.report.keys import crest, worst_head
+from sawbench.report.markdown import markdown
+from sawbench.report.pareto import _frontier
+from sawbench.report.records import Number
+from sawbench.report.style import FAMILIES, colour, spread
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.06, "0.06"), (12.0567, "12.06"), (2.34e-5, "2.3e-05"), (147456.0, "147,456"), (0.9995, "0.9995")],
+)
+def test_digits(value: float, text: str) -> None:
+    assert digits(value) == text
+
+
+def test_nothing_measured_is_a_dash_never_a_zero() -> None:
+    assert text_of(None) == "-"
+    assert text_of(Number(0.0)) == "0"
+
+
+def test_markdown_keeps_pipes_out_of_the_grid() -> None:
+    text = markdown(Table("t", "Title", ["a|b", "n"], [["x|y", Number(1.0, 0.5, 1.5)]], ["note"]))
+    assert text.splitlines()[2:5] == ["| a\\|b | n |", "| --- | ---: |", "| x\\|y | 1 [0.5, 1.5] |"]
+
+
+@given(st.lists(st.floats(-1e3, 1e3), max_size=20), st.floats(0.1, 50))
+def test_labels_never_overlap_and_stay_in_order(wanted: list[float], gap: float) -> None:
+    placed = np.array(spread(wanted, gap))
+    order = np.argsort(wanted, kind="stable")
+    assert (np.diff(placed[order]) >= gap - 1e-6).all()
+
+
+def test_labels_that_have_room_stay_where_they_are() -> None:
+    assert spread([30.0, 0.0, 15.0], 10) == [30.0, 0.0, 15.0]
+    assert spread([0.0, 0.0], 10) == [-5.0, 5.0]
+
+
+def test_the_frontier_keeps_what_nothing_beats() -> None:
+    points = [(4.25, 0.15), (4.25, 0.06), (6.25, 0.1), (8.25, 0.01), (16.0, 0.0001)]
+    assert _frontier(points) == [(4.25, 0.06), (8.25, 0.01), (16.0, 0.0001)]
+
+
+def test_families_keep_their_colour_and_strangers_get_one() -> None:
+    assert colour("bdr_kv order=64") == colour("bdr") == FAMILIES["bdr"]
+    assert colour("unheard-of").startswith("#")
+
+
+def test_rotation_lowers_the_peak_of_the_worst_head() -> None:
+    rows = pd.read_csv(io.StringIO(key_profile()))
+    before, after = (rows[rows["stage"] == stage] for stage in ("before", "after"))
+    layer, head = worst_head(before)
+    assert layer == 3
+    assert crest(before, layer, head) > 4 * crest(after, layer, head)
