@@ -78,7 +78,7 @@ def _halves(x, WIDE: tl.constexpr):
     return high, low
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "target", "stride_table"])
 def decode_kernel(
     Q, RAW, ROTATION, KEY, KEY_PAIR, VALUE, VALUE_PAIR, TABLE, LENGTHS, PART, LSE,
     BIAS_DIMS, BIAS_COEFFICIENTS, BIAS_PAIR, BIAS_FINE, BIAS_COARSE,

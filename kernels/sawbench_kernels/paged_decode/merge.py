@@ -29,7 +29,7 @@ def _hadamard(x, DP: tl.constexpr, ORDER: tl.constexpr):
     return tl.reshape(x, [DP]) * (ORDER**-0.5)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "target"])
 def merge_kernel(
     PART, LSE, LENGTHS, MEAN, OUT, B, target,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, ORDER: tl.constexpr, MEANS: tl.constexpr,
@@ -75,7 +75,7 @@ def merge_kernel(
     tl.store(at, out.to(OUT.dtype.element_ty), mask=d < D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def project_kernel(
     X, MATRIX, ADD, OUT, rows,
     stride_x, stride_x_head, stride_add, stride_add_head, stride_out, stride_out_kv, stride_out_head, stride_out_n,

@@ -1,0 +1,136 @@
+"""The kernel benchmark: check a kernel, time it under a CUDA graph, and put the time beside what its bytes cost."""
+
+import gc
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared
+
+GRAPH_MICROSECONDS = 2_000
+"""A graph repeats a kernel for about so long, so that launching the graph does not count."""
+REPLAYS = 15
+COPY_BYTES = 2 << 30
+RESERVE = 6 << 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of results/kernels/*.csv. Times in microseconds: the median of REPLAYS graph replays, and their 10th
+    and 90th percentile. ``fraction``: floor over time. ``vs_bf16``: time of the best BF16 peer of the shape over ours.
+    """
+
+    family: str
+    kernel: str
+    batch: int
+    context: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    page_size: int
+    bytes: int
+    floor_us: float
+    time_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    tb_per_s: float | None = None
+    fraction: float | None = None
+    vs_bf16: float | None = None
+    error: float | None = None
+    note: str = ""
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes per second, read plus written, of a large copy on ``device``: what every floor is computed from."""
+    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device).random_()
+    target = torch.empty_like(source)
+    times = graph_times([lambda: target.copy_(source)])
+    return 2 * COPY_BYTES / (statistics.median(times) * 1e-6)
+
+
+def graph_times(steps: Iterable[Callable[[], object]]) -> list[float]:
+    """Microseconds of a step, one figure a replay, of a CUDA graph that cycles through ``steps``."""
+    steps = list(steps)
+    single = _elapsed(lambda: [step() for step in steps]) / len(steps)
+    cycles = max(1, round(GRAPH_MICROSECONDS / (single * len(steps))))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(cycles):
+            for step in steps:
+                step()
+    graph.replay()
+    return [_elapsed(graph.replay) / (cycles * len(steps)) for _ in range(REPLAYS)]
+
+
+def _elapsed(run: Callable[[], object]) -> float:
+    """Microseconds of device time of ``run``, once before the clock and once under it."""
+    run()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+def measure(case: Case, device: torch.device, bandwidth: float) -> Row:
+    """The row of one case: skipped, wrong (no time), or timed."""
+    row = Row(case.family, case.kernel, **asdict(case.shape), bytes=case.bytes, floor_us=case.bytes / bandwidth * 1e6)
+    skip = case.skip or _too_large(case, device)
+    if skip:
+        return replace(row, note=skip)
+    try:
+        return _timed(replace(row, note=case.note), case.prepare(device), case.bytes)
+    except torch.cuda.OutOfMemoryError:
+        return replace(row, note="skipped: out of memory")
+    finally:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _timed(row: Row, prepared: Prepared, size: int) -> Row:
+    error = prepared.error()
+    if not error <= prepared.tolerance:
+        return replace(row, error=error, note=f"wrong: error {error:.1e} above {prepared.tolerance:.0e}")
+    times = sorted(graph_times(prepared.steps))
+    median = statistics.median(times)
+    return replace(
+        row,
+        time_us=median,
+        low_us=times[len(times) // 10],
+        high_us=times[-1 - len(times) // 10],
+        tb_per_s=size / median * 1e-6,
+        fraction=row.floor_us / median,
+        error=error,
+    )
+
+
+def _too_large(case: Case, device: torch.device) -> str:
+    free = torch.cuda.mem_get_info(device)[0] - RESERVE
+    return f"skipped: takes {case.memory / 1e9:.0f} GB" if case.memory > free else ""
+
+
+def measure_shape(cases: Iterable[Case], device: torch.device, bandwidth: float) -> Iterator[Row]:
+    """Rows of one shape and family, each with its ratio to the best BF16 baseline among them."""
+    measured = [(case, measure(case, device, bandwidth)) for case in cases]
+    best = min((row.time_us for case, row in measured if case.baseline and row.time_us), default=None)
+    for _, row in measured:
+        yield replace(row, vs_bf16=best / row.time_us) if best and row.time_us else row
+
+
+def quick_shapes() -> list[KernelShape]:
+    """The shapes that the project holds itself to."""
+    return [KernelShape(1, 32768), KernelShape(16, 16384), KernelShape(64, 8192), KernelShape(256, 2048)]
+
+
+def grid_shapes() -> list[KernelShape]:
+    """Batch by context at one shape of heads, then other heads, head sizes and pages at three points."""
+    contexts = [1 << k for k in range(10, 18)]
+    shapes = [KernelShape(batch, context) for batch in (1, 4, 16, 64, 256) for context in contexts]
+    points = [(1, 32768), (16, 16384), (64, 8192)]
+    for heads in ((16, 8), (64, 8), (12, 2), (14, 2)):
+        shapes += [KernelShape(*point, *heads) for point in points]
+    shapes += [KernelShape(*point, head_dim=64) for point in points]
+    return shapes + [KernelShape(*point, page_size=page) for page in (16, 64) for point in points]
