@@ -116,9 +116,18 @@ def _folder(plan: ModelPlan) -> Path:
 def _pretrained(plan: ModelPlan, folder: Path, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
     code = plan.trust_remote_code
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, device_map={"": device}, trust_remote_code=code, local_files_only=True
+        folder,
+        device_map={"": device},
+        trust_remote_code=code,
+        local_files_only=True,
+        **_precision(dtype),
     )
     return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
+
+
+def _precision(dtype: torch.dtype) -> dict[str, Any]:
+    """Loader options; the grouped matrix products of mixtures of experts do not know float64."""
+    return {"dtype": dtype} | ({"experts_implementation": "eager"} if dtype == torch.float64 else {})
 
 
 def _random(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -126,7 +135,7 @@ def _random(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> nn.Mod
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), device:
         torch.manual_seed(plan.seed)
-        model = AutoModelForCausalLM.from_config(plan.hf_config, dtype=dtype)
+        model = AutoModelForCausalLM.from_config(plan.hf_config, **_precision(dtype))
         for attention in attention_modules(model):
             for name, parameter in attention.named_parameters():
                 if name.endswith("bias"):

@@ -6,11 +6,13 @@ down nowhere; measuring them leaves no table of model names to maintain.
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from sawbench.models.architecture import attention_modules
 from sawbench_kernels.key_bias import Rotary, rotated_bias
 
 _CHECKED = (0, 1, 2, 7, 31, 100)
@@ -25,14 +27,9 @@ def find_rotary(model: Any, head_dim: int) -> Rotary | None:
     What is found agrees with the model's own rotation at several positions to 1e-5. ``model`` may be on the meta
     device: its rotary module is then built anew, which takes no weights.
     """
-    embedding = next((m for m in model.modules() if isinstance(getattr(m, "inv_freq", None), Tensor)), None)
-    if embedding is not None and embedding.inv_freq.is_meta:
-        embedding = type(embedding)(model.config)
-    turn = _own_rotation(model)
-    if embedding is None or turn is None:
-        return None
-    rotary = _measure(embedding, turn, head_dim)
-    return rotary if rotary is not None and _agrees(rotary, embedding, turn, head_dim) else None
+    turn = _OwnRotation.of(model)
+    rotary = turn and _measure(turn, head_dim)
+    return rotary if rotary and turn and _agrees(rotary, turn, head_dim) else None
 
 
 def position_dependent(config: Any) -> str | None:
@@ -42,33 +39,50 @@ def position_dependent(config: Any) -> str | None:
     return rope_type if rope_type in POSITION_DEPENDENT else None
 
 
-def _own_rotation(model: nn.Module) -> Callable[..., Any] | None:
-    """``apply_rotary_pos_emb`` of the file that defines the model."""
-    return getattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", None)
+@dataclass(frozen=True)
+class _OwnRotation:
+    """How the model itself turns a head: its rotary module, and ``apply_rotary_pos_emb`` of the file that defines it.
+
+    ``width``: leading dimensions that attention hands to the function, where it keeps the rest to itself; None: all.
+    """
+
+    embedding: Any
+    function: Callable[..., Any]
+    width: int | None
+
+    @classmethod
+    def of(cls, model: Any) -> "_OwnRotation | None":
+        embedding = next((m for m in model.modules() if isinstance(getattr(m, "inv_freq", None), Tensor)), None)
+        function = getattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", None)
+        if embedding is None or function is None:
+            return None
+        if embedding.inv_freq.is_meta:
+            embedding = type(embedding)(model.config)
+        return cls(embedding, function, getattr(attention_modules(model)[0], "rotary_ndims", None))
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, position: int) -> Tensor:
+        """float32 [N, D]: the rows of ``x`` [N, D] as the model turns them at ``position``."""
+        heads = x.to(self.embedding.inv_freq.device, torch.float32)[None, :, None]
+        cos, sin = self.embedding(heads, position_ids=torch.full((1, 1), position, device=heads.device))
+        handed, kept = heads.tensor_split([self.width or heads.shape[-1]], -1)
+        turned = self.function(handed, handed, cos, sin)[1]
+        return torch.cat((turned, kept), -1)[0, :, 0].cpu()
 
 
-@torch.no_grad()
-def _turned(x: Tensor, embedding: Any, turn: Callable[..., Any], position: int) -> Tensor:
-    """float32 [N, D]: the rows of ``x`` [N, D] as the model turns them at ``position``."""
-    heads = x.to(embedding.inv_freq.device, torch.float32)[None, :, None]
-    cos, sin = embedding(heads, position_ids=torch.full((1, 1), position, device=heads.device))
-    return turn(heads, heads, cos, sin)[1][0, :, 0].cpu()
-
-
-def _measure(embedding: Any, turn: Callable[..., Any], head_dim: int) -> Rotary | None:
+def _measure(turn: _OwnRotation, head_dim: int) -> Rotary | None:
     """Pairs from where unit vectors go at position 1: dimension a sends +sin to its partner b."""
-    images = _turned(torch.eye(head_dim), embedding, turn, 1)
-    images.fill_diagonal_(0)
+    images = turn(torch.eye(head_dim), 1).fill_diagonal_(0)
     pairs = (images > 0).nonzero()
-    frequencies = embedding.inv_freq.detach().double().cpu()
+    frequencies = turn.embedding.inv_freq.detach().double().cpu()
     frequencies = frequencies[frequencies != 0]
     if len(pairs) != len(frequencies):
         return None
-    return Rotary(pairs, frequencies, float(getattr(embedding, "attention_scaling", 1.0)))
+    return Rotary(pairs, frequencies, float(getattr(turn.embedding, "attention_scaling", 1.0)))
 
 
-def _agrees(rotary: Rotary, embedding: Any, turn: Callable[..., Any], head_dim: int) -> bool:
+def _agrees(rotary: Rotary, turn: _OwnRotation, head_dim: int) -> bool:
     x = torch.linspace(-1, 1, 3 * head_dim).sin().view(3, head_dim)
     ours = rotated_bias(x, rotary, torch.tensor(_CHECKED))
-    theirs = torch.stack([_turned(x, embedding, turn, position) for position in _CHECKED])
+    theirs = torch.stack([turn(x, position) for position in _CHECKED])
     return bool((ours - theirs).abs().max() <= _TOLERANCE)
