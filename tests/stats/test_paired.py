@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sawbench.stats import compare, holm, mcnemar, minimum_detectable, paired_interval, sign_flip
+from sawbench.stats import Pair, compare, holm, mcnemar, minimum_detectable, paired_interval, sign_flip
 
 
 def discordant(wins: int, losses: int, ties: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +104,8 @@ def test_verdicts() -> None:
     rng = np.random.default_rng(3)
     baseline = rng.binomial(1, 0.7, 164).astype(float)
     noisy = np.where(rng.random(164) < 0.03, 1 - baseline, baseline)
-    found = compare({"collapsed": np.zeros(164), "same": noisy, "perfect": np.ones(164)}, baseline)
+    scores = {"collapsed": np.zeros(164), "same": noisy, "perfect": np.ones(164)}
+    found = compare({name: Pair(values, baseline) for name, values in scores.items()})
     assert {name: c.verdict for name, c in found.items()} == {
         "collapsed": "worse",
         "same": "cannot tell",
@@ -116,8 +117,9 @@ def test_verdicts() -> None:
 
 def test_holm_corrects_across_the_table() -> None:
     method, baseline = discordant(9, 1, 90)
-    alone = compare({"a": method}, baseline)["a"]
-    among = compare({"a": method, **{f"b{i}": baseline for i in range(9)}}, baseline)["a"]
+    alone = compare({"a": Pair(method, baseline)})["a"]
+    others = {f"b{i}": Pair(baseline, baseline) for i in range(9)}
+    among = compare({"a": Pair(method, baseline), **others})["a"]
     assert alone.verdict == "better"
     assert among.p == pytest.approx(min(1, 10 * alone.p))
     assert among.verdict == "cannot tell"
@@ -129,7 +131,7 @@ def test_false_alarms_stay_rare_when_repeats_agree() -> None:
     alarms = 0
     for trial in range(60):
         method, baseline = (np.repeat(rng.binomial(1, 0.5, 40), 5).astype(float) for _ in range(2))
-        alarms += compare({"a": method}, baseline, clusters, seed=trial)["a"].verdict != "cannot tell"
+        alarms += compare({"a": Pair(method, baseline, clusters)}, seed=trial)["a"].verdict != "cannot tell"
     assert alarms <= 8
 
 

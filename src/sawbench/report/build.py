@@ -1,11 +1,12 @@
-"""The whole report of a results folder: tables/*.md, figures/*.{png,svg}."""
+"""The whole report of a results folder: tables/*.md, figures/*.{png,svg} and report.html."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from sawbench.report import fidelity, keys
+from sawbench.report import accuracy, fidelity, keys, published
 from sawbench.report.content import Drawing, Table
 from sawbench.report.markdown import markdown
+from sawbench.report.page import Section, methods, page, run_table
 from sawbench.report.records import Study
 from sawbench.report.style import save
 from sawbench.results.files import write_atomic
@@ -14,25 +15,31 @@ from sawbench.results.files import write_atomic
 def build(root: Path) -> list[Path]:
     """Write the report of ``root`` and return its files."""
     study = Study.read(root)
-    return [*_tables(root, list(tables(study))), *_figures(root, list(drawings(study)))]
+    sections = list(contents(study))
+    files = [path for section in sections for part in section.content for path in _write(root, part)]
+    document = root / "report.html"
+    write_atomic(document, page(study, [*sections, *appendix(study)]))
+    return [*files, document]
 
 
-def tables(study: Study) -> Iterator[Table]:
-    yield from fidelity.tables(study)
+def contents(study: Study) -> Iterator[Section]:
+    """What has files of its own beside the page."""
+    yield Section("fidelity", "Fidelity", [*fidelity.drawings(study), *fidelity.tables(study)])
+    yield Section("keys", "Key outliers", [*keys.drawings(study)])
+    yield Section("accuracy", "Accuracy", [*accuracy.tables(study)])
+    yield Section("published", "Published and measured", [*published.tables(study), *published.inconsistencies(study)])
 
 
-def drawings(study: Study) -> Iterator[Drawing]:
-    yield from fidelity.drawings(study)
-    yield from keys.drawings(study)
+def appendix(study: Study) -> Iterator[Section]:
+    """What the page alone holds: everything again by method, and how each run was made."""
+    for table in methods(study):
+        yield Section(f"section-{table.name}", table.title, [table])
+    yield Section("all-runs", "Runs", run_table(study))
 
 
-def _tables(root: Path, found: list[Table]) -> Iterator[Path]:
-    for table in found:
-        path = root / "tables" / f"{table.name}.md"
-        write_atomic(path, markdown(table))
-        yield path
-
-
-def _figures(root: Path, found: list[Drawing]) -> Iterator[Path]:
-    for drawing in found:
-        yield from save(drawing.figure, root / "figures" / drawing.name)
+def _write(root: Path, part: Table | Drawing) -> list[Path]:
+    if isinstance(part, Drawing):
+        return save(part.figure, root / "figures" / part.name)
+    path = root / "tables" / f"{part.name}.md"
+    write_atomic(path, markdown(part))
+    return [path]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from sawbench.report.records import Number
@@ -48,3 +49,8 @@ def text_of(value: Value) -> str:
     if value.low is None or value.high is None:
         return digits(value.value)
     return f"{digits(value.value)} [{digits(value.low)}, {digits(value.high)}]"
+
+
+def texts(frame: pd.DataFrame, columns: Sequence[str]) -> list[list[Value]]:
+    """Rows of a frame as text, empty where nothing is written."""
+    return [["" if pd.isna(value) else str(value) for value in row] for row in frame[list(columns)].to_numpy(object)]

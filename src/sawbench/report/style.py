@@ -72,7 +72,7 @@ def settle(figure: Figure | None) -> None:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem``.png and .svg; the same figure gives the same bytes."""
+    """Write ``stem``.png and ``stem``.svg, without date or version: the same figure gives the same bytes."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg"))  # names hold dots
     with look():

@@ -6,12 +6,22 @@ Everywhere ``values`` is [N] and ``clusters`` [N] names the item that each value
 
 from sawbench.stats.bootstrap import mean_interval, recovered
 from sawbench.stats.clusters import Interval, standard_error
-from sawbench.stats.paired import Comparison, compare, holm, mcnemar, minimum_detectable, paired_interval, sign_flip
+from sawbench.stats.paired import (
+    Comparison,
+    Pair,
+    compare,
+    holm,
+    mcnemar,
+    minimum_detectable,
+    paired_interval,
+    sign_flip,
+)
 from sawbench.stats.proportion import pass_at_k, proportion_interval, wilson
 
 __all__ = [
     "Comparison",
     "Interval",
+    "Pair",
     "compare",
     "holm",
     "mcnemar",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import comb
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,14 @@ from sawbench.stats.clusters import NORMAL, Floats, Interval, as_values, cluster
 Verdict = Literal["better", "worse", "cannot tell"]
 EXACT_CLUSTERS = 12  # 4,096 sign patterns
 FLIPS = 20_000
+
+
+class Pair(NamedTuple):
+    """Scores [N] of a method and of the baseline on the same (item, repeat) pairs, and the items."""
+
+    method: ArrayLike
+    baseline: ArrayLike
+    clusters: ArrayLike | None = None
 
 
 @dataclass(frozen=True)
@@ -84,37 +92,28 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def compare(
-    methods: Mapping[str, ArrayLike],
-    baseline: ArrayLike,
-    clusters: ArrayLike | None = None,
-    seed: int = 0,
-    alpha: float = 0.05,
-) -> dict[str, Comparison]:
-    """Every method's scores [N] against the baseline's on the same (item, repeat) pairs, Holm-corrected together.
+def compare(pairs: Mapping[str, Pair], seed: int = 0, alpha: float = 0.05) -> dict[str, Comparison]:
+    """Every method against the baseline, Holm-corrected together.
 
     McNemar where each item has one right-or-wrong answer, else the clustered permutation test.
     """
-    base = as_values(baseline)
-    single = clusters is None or len(np.unique(np.asarray(clusters))) == base.size
-    binary = all(np.isin(as_values(v), (0.0, 1.0)).all() for v in (base, *methods.values()))
-    test = mcnemar if single and binary else lambda a, b: sign_flip(a, b, clusters, seed)
-    adjusted = holm([test(scores, base) for scores in methods.values()])
-    return {
-        name: _comparison(paired_interval(scores, base, clusters), p, scores, base, clusters, alpha)
-        for (name, scores), p in zip(methods.items(), adjusted, strict=True)
-    }
+    adjusted = holm([_test(pair, seed) for pair in pairs.values()])
+    return {name: _comparison(pair, p, alpha) for (name, pair), p in zip(pairs.items(), adjusted, strict=True)}
 
 
-def _comparison(
-    difference: Interval, p: float, scores: ArrayLike, base: Floats, clusters: ArrayLike | None, alpha: float
-) -> Comparison:
-    detectable = minimum_detectable(scores, base, clusters, alpha)
-    items = len(cluster_sums(base, clusters)[0])
+def _test(pair: Pair, seed: int) -> float:
+    single = pair.clusters is None or len(np.unique(np.asarray(pair.clusters))) == as_values(pair.method).size
+    binary = all(np.isin(as_values(scores), (0.0, 1.0)).all() for scores in pair[:2])
+    return mcnemar(pair.method, pair.baseline) if single and binary else sign_flip(*pair, seed)
+
+
+def _comparison(pair: Pair, p: float, alpha: float) -> Comparison:
+    difference = paired_interval(*pair)
+    items = len(_differences(*pair)[0])
     verdict: Verdict = "cannot tell"
     if p < alpha:
         verdict = "better" if difference.value > 0 else "worse"
-    return Comparison(difference, p, detectable, items, verdict)
+    return Comparison(difference, p, minimum_detectable(*pair, alpha), items, verdict)
 
 
 def _differences(method: ArrayLike, baseline: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Floats]:

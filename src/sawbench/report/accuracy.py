@@ -1,0 +1,114 @@
+"""Scores of benchmarks: each method beside the baseline, on the same answers, with a verdict that knows its limits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from sawbench.report.content import Table, Value
+from sawbench.report.fidelity import names
+from sawbench.report.records import Number, Run, Study
+from sawbench.stats import Comparison, Interval, Pair, compare, recovered
+
+SUFFIX = "_scores"
+BASELINE, COLLAPSED = "bf16", "int4"
+BESIDE = {
+    "truncated": "cut by the limit (%)",
+    "no_answer": "no answer (%)",
+    "loops": "loops (%)",
+    "non_finite": "non-finite (%)",
+    "unscored": "unscored (%)",
+    "answer_tokens": "tokens per answer",
+    "bits_per_value": "stored bits per value",
+}
+NOTES = (
+    "Brackets: 95 % intervals; repeats of one item are one cluster. Difference: paired over the same answers. "
+    "p: exact McNemar (one right-or-wrong answer an item) or clustered permutation, Holm-corrected over this table. "
+    "Detectable: the true difference that this design finds with probability 0.8; a smaller one is not ruled out. "
+    "Recovered: (method - int4) / (bf16 - int4).",
+)
+
+
+def tables(study: Study) -> Iterator[Table]:
+    """One table for each task, model and setting that has scores."""
+    for task in sorted(name.removesuffix(SUFFIX) for name in study.tables if name.endswith(SUFFIX)):
+        scores = study.table(f"{task}{SUFFIX}")
+        groups: dict[tuple[str, str], list[Run]] = {}
+        for run in study.runs(task):
+            groups.setdefault((run.keys["model"], run.setting), []).append(run)
+        for key, stem in names(list(groups)).items():
+            yield comparison(f"{task}-{stem}", task, key, groups[key], scores)
+
+
+def comparison(name: str, task: str, key: tuple[str, str], runs: Sequence[Run], scores: pd.DataFrame) -> Table:
+    """Rows by falling score; the first metric of a run is its score, in percent."""
+    series = {run.id: scores_of(scores, run.id) for run in runs}
+    base = next((run.id for run in runs if run.keys["method"] == BASELINE), None)
+    found = against(series, base) if base is not None else {}
+    regained = regain(series, runs, base)
+    ordered = sorted(runs, key=lambda run: -headline(run)[1].value)
+    beside = [metric for metric in BESIDE if any(metric in run.metrics for run in runs)]
+    return Table(
+        name,
+        f"{task} of {key[0]}",
+        ["method", f"{headline(runs[0])[0]} (%)", "difference to bf16 (points)", "p", "detectable (points)",
+         "recovered (share)", "verdict", *(BESIDE[metric] for metric in beside), "run"],
+        [_row(run, found.get(run.id), regained.get(run.id), run.id == base, beside) for run in ordered],
+        [f"Setting: {key[1]}.", *NOTES],
+    )  # fmt: skip
+
+
+def headline(run: Run) -> tuple[str, Number]:
+    """Name and value of a run's score: its first metric."""
+    return next(iter(run.metrics.items()), ("score", Number(float("nan"))))
+
+
+def scores_of(scores: pd.DataFrame, run: str) -> "pd.Series[float]":
+    """A run's values in [0, 1] by (item, repeat); unscored answers are left out: they are not wrong."""
+    rows = scores[scores["run"] == run].set_index(["item", "repeat"])
+    return rows["value"].astype(float).dropna()
+
+
+def against(series: Mapping[str, "pd.Series[float]"], base: str) -> dict[str, Comparison]:
+    """Every run against the baseline on the answers that both have."""
+    pairs = {}
+    for run, values in series.items():
+        shared = values.index.intersection(series[base].index)
+        if run != base and len(shared):
+            pairs[run] = Pair(values[shared], series[base][shared], shared.get_level_values("item").astype(str))
+    return compare(pairs)
+
+
+def regain(series: Mapping[str, "pd.Series[float]"], runs: Sequence[Run], base: str | None) -> dict[str, Interval]:
+    """What of the collapse each run gives back, where naive INT4 ran too."""
+    worst = next((run.id for run in runs if run.keys["method"] == COLLAPSED and not run.keys["options"]), None)
+    found: dict[str, Interval] = {}
+    if base is None or worst is None:
+        return found
+    for run, values in series.items():
+        shared = values.index.intersection(series[base].index).intersection(series[worst].index)
+        if run not in (base, worst) and len(shared):
+            items = shared.get_level_values("item").astype(str)
+            found[run] = recovered(values[shared], series[worst][shared], series[base][shared], items)
+    return found
+
+
+def _row(
+    run: Run, found: Comparison | None, regained: Interval | None, baseline: bool, beside: Sequence[str]
+) -> list[Value]:
+    """A run that shares no answers with the baseline has dashes, and no verdict."""
+    compared: list[Value] = [None, None, None]
+    if found is not None:
+        compared = [_number(found.difference, run.id) * 100, Number(found.p), Number(100 * found.detectable)]
+    return [
+        run.label,
+        headline(run)[1],
+        *compared,
+        None if regained is None else _number(regained, run.id),
+        found.verdict if found else "baseline" if baseline else "no pairs",
+        *(run.metrics.get(metric) for metric in beside),
+        run.id,
+    ]
+
+
+def _number(interval: Interval, run: str) -> Number:
+    return Number(*interval, run)

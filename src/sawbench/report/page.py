@@ -1,0 +1,111 @@
+"""report.html: one file that opens offline, its tables sortable, every number linked to the run that made it."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+
+from sawbench.report.content import Drawing, Table, Value, digits, text_of, texts
+from sawbench.report.records import Number, Study
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, and what stands under it in order; a section without content is left out."""
+
+    id: str
+    title: str
+    content: Sequence[Table | Drawing]
+
+
+def page(study: Study, sections: Sequence[Section]) -> str:
+    """The whole document; figures are read from ``figures/``, where they were saved."""
+    shown = [section for section in sections if section.content]
+    known = {str(run) for run in study.table("metrics")["run"]} if "metrics" in study.tables else set()
+    return Template((HERE / "page.html").read_text()).substitute(
+        style=(HERE / "page.css").read_text(),
+        script=(HERE / "page.js").read_text(),
+        summary=escape(summary(study)),
+        contents=" ".join(f'<a href="#{section.id}">{escape(section.title)}</a>' for section in shown),
+        sections="\n".join(_section(section, known, study.root / "figures") for section in shown),
+    )
+
+
+def summary(study: Study) -> str:
+    """One sentence: how much was measured, and when."""
+    metrics, runs = study.table("metrics"), study.table("runs")
+    counts = [f"{metrics[key].nunique()} {key}s" for key in ("run", "model", "method", "task")]
+    dates = sorted(str(date)[:10] for date in runs["date"].dropna()) if "date" in runs else []
+    when = f", measured {dates[0]} to {dates[-1]}" if dates else ""
+    return f"{', '.join(counts)}{when}. Every number links to its run: command, commit, machine and date."
+
+
+def methods(study: Study) -> list[Table]:
+    """A table for each method: every metric that it was measured by."""
+    metrics = study.table("metrics")
+    found = []
+    for method in sorted(set(metrics["method"])):
+        rows: list[list[Value]] = [
+            [run.keys["model"], run.label, run.keys["task"], name, value, run.id]
+            for run in study.runs()
+            if run.keys["method"] == method
+            for name, value in run.metrics.items()
+        ]
+        found.append(Table(f"method-{method}", method, ["model", "method", "task", "metric", "value", "run"], rows))
+    return found
+
+
+def run_table(study: Study) -> list[Table]:
+    """How each run was made."""
+    runs = study.table("runs")
+    columns = ["run", *(c for c in ("date", "commit", "dirty", "cpu", "gpus", "versions", "command") if c in runs)]
+    return [Table("runs", "How each run was made", columns, texts(runs, columns))] if len(runs) else []
+
+
+def _section(section: Section, known: set[str], figures: Path) -> str:
+    parts = [_table(part, known) if isinstance(part, Table) else _figure(part, figures) for part in section.content]
+    return f'<section id="{section.id}"><h2>{escape(section.title)}</h2>\n' + "\n".join(parts) + "</section>"
+
+
+def _figure(drawing: Drawing, figures: Path) -> str:
+    """The SVG as a data URI: an image of its own, so that ids of two figures cannot meet."""
+    source = base64.b64encode((figures / f"{drawing.name}.svg").read_bytes()).decode()
+    caption = f"{escape(drawing.caption)} Source: {escape(', '.join(drawing.sources))}."
+    return (
+        f'<figure id="{drawing.name}"><h3>{escape(drawing.title)}</h3>'
+        f'<img src="data:image/svg+xml;base64,{source}" alt="{escape(drawing.title)}">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def _table(table: Table, known: set[str]) -> str:
+    heads = "".join(f'<th scope="col"><button>{escape(column)}</button></th>' for column in table.columns)
+    rows = "\n".join(_row(table, row, known) for row in table.rows)
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    return (
+        f'<div id="{table.name}"><h3>{escape(table.title)}</h3><div class="scroll"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{notes}</div>"
+    )
+
+
+def _row(table: Table, row: Sequence[Value], known: set[str]) -> str:
+    anchor = f' id="run-{escape(str(row[0]))}"' if table.name == "runs" else ""
+    linked = set() if table.name == "runs" else known
+    return f"<tr{anchor}>{''.join(_cell(value, linked) for value in row)}</tr>"
+
+
+def _cell(value: Value, known: set[str]) -> str:
+    if isinstance(value, Number):
+        shown = escape(digits(value.value))
+        shown = f'<a href="#run-{escape(value.run)}">{shown}</a>' if value.run in known else shown
+        interval = escape(text_of(value).partition(" ")[2])
+        return f'<td class="number" data-value="{value.value!r}">{shown} <span class="interval">{interval}</span></td>'
+    text = escape(text_of(value))
+    if value in known:
+        return f'<td class="run"><a href="#run-{text}">{text}</a></td>'
+    kind = ' class="command"' if text.startswith("python -m") else ' class="number"' if value is None else ""
+    return f"<td{kind}>{text}</td>"
