@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from sawbench.core.errors import UserError
 from sawbench.report import fidelity
+from sawbench.report.content import Drawing, Table
 from sawbench.report.records import Study
 from sawbench.report.style import save
 from sawbench.verbs import report
@@ -30,7 +31,7 @@ def test_figures_come_as_png_and_svg(built: Path) -> None:
 
 
 def test_the_same_csv_files_give_the_same_bytes(built: Path, tmp_path: Path) -> None:
-    drawing = next(d for d in fidelity.drawings(Study.read(built)) if d.name == "pareto-toy-1.5b")
+    drawing = next(d for d in fidelity.contents(Study.read(built)) if isinstance(d, Drawing))
     for path in save(drawing.figure, tmp_path / drawing.name):
         assert path.read_bytes() == (built / "figures" / path.name).read_bytes()
     assert "<dc:date>" not in (built / "figures" / "pareto-toy-1.5b.svg").read_text()
@@ -42,7 +43,7 @@ def test_runs_of_another_setting_are_not_mixed(results: Path) -> None:
     chosen = [line for line in lines[1:] if "toy-1.5b" in line]
     other = [line.replace("quantized", "exact").replace("-fidelity-", "-exact-") for line in chosen]
     metrics.write_text("\n".join([*lines, *other]) + "\n")
-    tables = {table.name: table for table in fidelity.tables(Study.read(results))}
+    tables = {t.name: t for t in fidelity.contents(Study.read(results)) if isinstance(t, Table)}
     assert tables.keys() == {"fidelity-toy-135m", "fidelity-toy-1.5b-1", "fidelity-toy-1.5b-2"}
     assert len(tables["fidelity-toy-1.5b-2"].rows) == 4
 
@@ -54,7 +55,7 @@ def test_a_method_without_error_and_one_without_bits_do_not_break_the_figure(res
     )
     lines = [line for line in metrics.read_text().splitlines() if not (int4.id in line and ",bits_per_value," in line)]
     metrics.write_text("\n".join(_exact(line) if bf16.id in line else line for line in lines) + "\n")
-    assert "pareto-toy-1.5b" in {drawing.name for drawing in fidelity.drawings(Study.read(results))}
+    assert "pareto-toy-1.5b" in {part.name for part in fidelity.contents(Study.read(results))}
 
 
 def _exact(line: str) -> str:

@@ -24,7 +24,7 @@ def build(root: Path) -> list[Path]:
 
 def contents(study: Study) -> Iterator[Section]:
     """What has files of its own beside the page."""
-    yield Section("fidelity", "Fidelity", [*fidelity.drawings(study), *fidelity.tables(study)])
+    yield Section("fidelity", "Fidelity", [*fidelity.contents(study)])
     yield Section("keys", "Key outliers", [*keys.drawings(study)])
     yield Section("accuracy", "Accuracy", [*accuracy.tables(study)])
     yield Section("published", "Published and measured", [*published.tables(study), *published.inconsistencies(study)])

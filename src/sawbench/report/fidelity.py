@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from sawbench.report.content import Drawing, Table, Value
+from sawbench.report.content import Drawing, Table
 from sawbench.report.layers import by_layer
 from sawbench.report.pareto import pareto
 from sawbench.report.records import Run, Study
@@ -46,33 +46,32 @@ def names(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
     }
 
 
-def tables(study: Study) -> Iterator[Table]:
-    """One table for each model and setting, methods by falling KL."""
+def contents(study: Study) -> Iterator[Drawing | Table]:
+    """For each model and setting the Pareto picture, the table, and the heat map by layer."""
     found = groups(study)
+    layers = study.table("fidelity_layers")
     for key, stem in names(list(found)).items():
-        runs = sorted(found[key], key=lambda run: -_value(run, "kl"))
-        present = [name for name in COLUMNS if any(name in run.metrics for run in runs)]
-        rows: list[list[Value]] = [[run.label, *(run.metrics.get(name) for name in present), run.id] for run in runs]
-        yield Table(
-            f"fidelity-{stem}",
-            f"Fidelity of {key[0]}",
-            ["method", *(COLUMNS[name] for name in present), "run"],
-            rows,
-            [f"Setting: {key[1]}.", "Brackets: 95 % bootstrap interval over prompts."],
-        )
-
-
-def drawings(study: Study) -> Iterator[Drawing]:
-    """The Pareto picture and the heat map by layer of every group of at least two methods."""
-    found = groups(study)
-    for key, stem in names(list(found)).items():
-        plotted = [run for run in found[key] if {"kl", "bits_per_value"} <= run.metrics.keys()]
+        runs = found[key]
+        plotted = [run for run in runs if {"kl", "bits_per_value"} <= run.metrics.keys()]
         if len(plotted) > 1:
             yield pareto(f"pareto-{stem}", key, plotted)
-        layers = study.table("fidelity_layers")
-        layers = layers[layers["run"].isin([run.id for run in found[key]])]
-        if layers["run"].nunique() > 1:
-            yield by_layer(f"layers-{stem}", key, layers)
+        yield table(f"fidelity-{stem}", key, runs)
+        rows = layers[layers["run"].isin([run.id for run in runs])]
+        if rows["run"].nunique() > 1:
+            yield by_layer(f"layers-{stem}", key, rows)
+
+
+def table(name: str, key: tuple[str, str], runs: Sequence[Run]) -> Table:
+    """Methods by falling KL."""
+    ordered = sorted(runs, key=lambda run: -_value(run, "kl"))
+    present = [metric for metric in COLUMNS if any(metric in run.metrics for run in runs)]
+    return Table(
+        name,
+        f"Fidelity of {key[0]}",
+        ["method", *(COLUMNS[metric] for metric in present), "run"],
+        [[run.label, *(run.metrics.get(metric) for metric in present), run.id] for run in ordered],
+        [f"Setting: {key[1]}.", "Brackets: 95 % bootstrap interval over prompts."],
+    )
 
 
 def _value(run: Run, metric: str) -> float:

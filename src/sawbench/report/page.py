@@ -1,7 +1,7 @@
 """report.html: one file that opens offline, its tables sortable, every number linked to the run that made it."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -25,22 +25,24 @@ class Section:
 def page(study: Study, sections: Sequence[Section]) -> str:
     """The whole document; figures are read from ``figures/``, where they were saved."""
     shown = [section for section in sections if section.content]
-    known = {str(run) for run in study.table("metrics")["run"]} if "metrics" in study.tables else set()
+    anchors = {run.id: f"run-{run.id}" for run in study.runs()}
+    anchors |= {run.label: f"section-method-{run.keys['method']}" for run in study.runs()}
     return Template((HERE / "page.html").read_text()).substitute(
         style=(HERE / "page.css").read_text(),
         script=(HERE / "page.js").read_text(),
         summary=escape(summary(study)),
         contents=" ".join(f'<a href="#{section.id}">{escape(section.title)}</a>' for section in shown),
-        sections="\n".join(_section(section, known, study.root / "figures") for section in shown),
+        sections="\n".join(_section(section, anchors, study.root / "figures") for section in shown),
     )
 
 
 def summary(study: Study) -> str:
     """One sentence: how much was measured, and when."""
     metrics, runs = study.table("metrics"), study.table("runs")
-    counts = [f"{metrics[key].nunique()} {key}s" for key in ("run", "model", "method", "task")]
+    sizes = {key: metrics[key].nunique() for key in ("run", "model", "method", "task")}
+    counts = [f"{size} {key}{'' if size == 1 else 's'}" for key, size in sizes.items()]
     dates = sorted(str(date)[:10] for date in runs["date"].dropna()) if "date" in runs else []
-    when = f", measured {dates[0]} to {dates[-1]}" if dates else ""
+    when = f", measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}" if dates else ""
     return f"{', '.join(counts)}{when}. Every number links to its run: command, commit, machine and date."
 
 
@@ -66,8 +68,8 @@ def run_table(study: Study) -> list[Table]:
     return [Table("runs", "How each run was made", columns, texts(runs, columns))] if len(runs) else []
 
 
-def _section(section: Section, known: set[str], figures: Path) -> str:
-    parts = [_table(part, known) if isinstance(part, Table) else _figure(part, figures) for part in section.content]
+def _section(section: Section, anchors: Mapping[str, str], figures: Path) -> str:
+    parts = [_table(part, anchors) if isinstance(part, Table) else _figure(part, figures) for part in section.content]
     return f'<section id="{section.id}"><h2>{escape(section.title)}</h2>\n' + "\n".join(parts) + "</section>"
 
 
@@ -82,9 +84,10 @@ def _figure(drawing: Drawing, figures: Path) -> str:
     )
 
 
-def _table(table: Table, known: set[str]) -> str:
-    heads = "".join(f'<th scope="col"><button>{escape(column)}</button></th>' for column in table.columns)
-    rows = "\n".join(_row(table, row, known) for row in table.rows)
+def _table(table: Table, anchors: Mapping[str, str]) -> str:
+    numeric = [any(isinstance(row[at], Number) for row in table.rows) for at in range(len(table.columns))]
+    heads = "".join(_head(column, right) for column, right in zip(table.columns, numeric, strict=True))
+    rows = "\n".join(_row(table, row, anchors) for row in table.rows)
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
     return (
         f'<div id="{table.name}"><h3>{escape(table.title)}</h3><div class="scroll"><table>'
@@ -92,20 +95,28 @@ def _table(table: Table, known: set[str]) -> str:
     )
 
 
-def _row(table: Table, row: Sequence[Value], known: set[str]) -> str:
-    anchor = f' id="run-{escape(str(row[0]))}"' if table.name == "runs" else ""
-    linked = set() if table.name == "runs" else known
-    return f"<tr{anchor}>{''.join(_cell(value, linked) for value in row)}</tr>"
+def _head(column: str, right: bool) -> str:
+    return f'<th scope="col"{" class=number" if right else ""}><button>{escape(column)}</button></th>'
 
 
-def _cell(value: Value, known: set[str]) -> str:
+def _row(table: Table, row: Sequence[Value], anchors: Mapping[str, str]) -> str:
+    """A row; the table of runs holds the anchors that every other table links to."""
+    if table.name == "runs":
+        return f'<tr id="run-{escape(str(row[0]))}">{"".join(_cell(value, {}) for value in row)}</tr>'
+    return f"<tr>{''.join(_cell(value, anchors) for value in row)}</tr>"
+
+
+def _cell(value: Value, anchors: Mapping[str, str]) -> str:
     if isinstance(value, Number):
-        shown = escape(digits(value.value))
-        shown = f'<a href="#run-{escape(value.run)}">{shown}</a>' if value.run in known else shown
+        shown = _link(digits(value.value), anchors.get(value.run))
         interval = escape(text_of(value).partition(" ")[2])
         return f'<td class="number" data-value="{value.value!r}">{shown} <span class="interval">{interval}</span></td>'
-    text = escape(text_of(value))
-    if value in known:
-        return f'<td class="run"><a href="#run-{text}">{text}</a></td>'
-    kind = ' class="command"' if text.startswith("python -m") else ' class="number"' if value is None else ""
-    return f"<td{kind}>{text}</td>"
+    if value is None:
+        return '<td class="number">-</td>'
+    anchor = anchors.get(value)
+    kind = ' class="code"' if value.startswith("python -m") or (anchor or "").startswith("run-") else ""
+    return f"<td{kind}>{_link(value, anchor)}</td>"
+
+
+def _link(text: str, anchor: str | None) -> str:
+    return escape(text) if anchor is None else f'<a href="#{escape(anchor)}">{escape(text)}</a>'
