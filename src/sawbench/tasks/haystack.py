@@ -37,8 +37,8 @@ def filler(generator: random.Random) -> Iterator[str]:
 def hidden_at(sentences: Sequence[str], needles: Sequence[tuple[float, str]]) -> str:
     """``sentences`` as one text with each needle's sentence at its depth: 0 before the first, 1 behind the last.
     Needles that fall between the same two sentences keep their order."""
-    parts = list(sentences)
-    for depth, needle in reversed(sorted(needles, key=lambda pair: pair[0])):  # from the end: earlier places stay
+    parts, in_order = list(sentences), sorted(needles, key=lambda pair: pair[0])
+    for depth, needle in reversed(in_order):  # from the end, so that earlier places stay
         parts.insert(round(depth * len(sentences)), needle)
     return " ".join(parts)
 
