@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from helpers.methods import bind, load_method, make_facts
-from sawbench_kernels.key_bias import rotated_bias
 
 import sawbench.attention.naive as naive
+from helpers.methods import bind, load_method, make_facts
 from sawbench.attention.naive import attend, attend_exact
 from sawbench.cache.view import LayerView
 from sawbench.methods.method import Side
 from sawbench.methods.quantizers import Raw
+from sawbench_kernels.key_bias import rotated_bias
 
 FACTS = make_facts(head_dim=32, bias=20.0)
 

@@ -4,15 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.methods import bind, load_method, make_facts
 
+from helpers.methods import bind, load_method, make_facts
 from sawbench.cache.hf import QuantizedCache
 
 FACTS = make_facts(head_dim=16)
 SHAPE = FACTS.shape
 
 
-def filled(name: str, k: torch.Tensor, v: torch.Tensor, positions: torch.Tensor, chunks: tuple[int, ...]) -> QuantizedCache:
+def filled(
+    name: str, k: torch.Tensor, v: torch.Tensor, positions: torch.Tensor, chunks: tuple[int, ...]
+) -> QuantizedCache:
     """A cache of method ``name`` that k, v [B, H, T, D] went into, in ``chunks``."""
     cache = QuantizedCache(bind(load_method(name), FACTS), SHAPE)
     start = 0

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from helpers.methods import load_method
-from helpers.models import TinyLoaded, prompts, tiny
 
+from helpers.methods import load_method, synthetic_tensors
+from helpers.models import TinyLoaded, prompts, tiny
 from sawbench.attention.hf import cache_argument, watching_positions
 from sawbench.core.engine import Request, Sampling
 from sawbench.core.replay import Replay
@@ -20,15 +20,7 @@ def loaded() -> TinyLoaded:
 
 def engine(loaded: TinyLoaded, name: str, **options: object) -> HFEngine:
     method = load_method(name)
-    generator = torch.Generator().manual_seed(5)
-    tensors = {
-        f"{side_name}.{layer}.{key}": tensor
-        for side_name, side in method.sides()
-        for layer in range(loaded.shape.layers)
-        for part in side.calibrated()
-        for key, tensor in part.synthetic(loaded.facts, side_name, generator).items()
-    }
-    return HFEngine(loaded, method, tensors, **options)
+    return HFEngine(loaded, method, synthetic_tensors(method, loaded.facts), **options)
 
 
 def answers(made: HFEngine, sampling: Sampling = Sampling(12)) -> dict[str, tuple[int, ...]]:
@@ -44,7 +36,12 @@ def test_reference_equals_transformers_token_for_token(model_type: str) -> None:
     for i, prompt in enumerate(PROMPTS):
         ids = torch.tensor([prompt])
         out = model.model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, eos_token_id=127, pad_token_id=0
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=12,
+            do_sample=False,
+            eos_token_id=127,
+            pad_token_id=0,
         )
         expected[str(i)] = tuple(out[0, len(prompt) :].tolist())
     assert answers(engine(model, "reference", batch_size=4)) == expected

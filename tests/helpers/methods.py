@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from sawbench_kernels.key_bias import Rotary
 
 from sawbench.core.shape import KVShape
 from sawbench.methods.method import BoundLayer, KVMethod
 from sawbench.methods.parts import ModelFacts
+from sawbench_kernels.key_bias import Rotary
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "method"
 METHODS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
@@ -33,15 +33,18 @@ def make_facts(head_dim: int = 64, kv_heads: int = 2, layers: int = 2, bias: flo
     return ModelFacts("test-model", KVShape(layers, 2 * kv_heads, kv_heads, head_dim), rotary, biases)
 
 
-def bind(method: KVMethod, facts: ModelFacts) -> list[BoundLayer]:
-    """The method on the model, with synthetic calibration tensors where it needs any."""
+def synthetic_tensors(method: KVMethod, facts: ModelFacts) -> dict[str, torch.Tensor]:
+    """Calibration tensors of the right shapes, as ``KVMethod.bind`` takes them; the same at every call."""
     generator = torch.Generator().manual_seed(5)
-    tensors = {
+    return {
         f"{side_name}.{layer}.{name}": tensor
         for side_name, side in method.sides()
         for layer in range(facts.shape.layers)
         for part in side.calibrated()
         for name, tensor in part.synthetic(facts, side_name, generator).items()
     }
-    return method.bind(facts, tensors, torch.device("cpu"))
 
+
+def bind(method: KVMethod, facts: ModelFacts) -> list[BoundLayer]:
+    """The method on the model, with synthetic calibration tensors where it needs any."""
+    return method.bind(facts, synthetic_tensors(method, facts), torch.device("cpu"))

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sawbench_kernels.key_bias import Rotary
 from torch import nn
-from transformers import AutoModelForCausalLM, CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from sawbench.core.shape import KVShape
 from sawbench.methods.parts import ModelFacts
+from sawbench_kernels.key_bias import Rotary
 
 VOCAB = 128
 
@@ -36,7 +36,9 @@ class TinyLoaded:
     eos_ids: tuple[int, ...] = (VOCAB - 1,)
 
 
-def tiny(model_type: str = "qwen2", kv_heads: int = 2, dtype: torch.dtype = torch.float64, bias: float = 5.0) -> TinyLoaded:
+def tiny(
+    model_type: str = "qwen2", kv_heads: int = 2, dtype: torch.dtype = torch.float64, bias: float = 5.0
+) -> TinyLoaded:
     """Two layers, four query heads of 32 dimensions, weights wide enough that answers vary; Qwen2 keys get a bias."""
     torch.manual_seed(0)
     config = CONFIG_MAPPING[model_type](
@@ -55,7 +57,9 @@ def tiny(model_type: str = "qwen2", kv_heads: int = 2, dtype: torch.dtype = torc
     half = torch.arange(16)
     rotary = Rotary(torch.stack((half, half + 16), -1), 10000.0 ** (-half.double() / 16), 1.0)
     biases = [p.detach().unflatten(0, (kv_heads, 32)) for n, p in model.named_parameters() if n.endswith("k_proj.bias")]
-    return TinyLoaded(model, CharTokenizer(), ModelFacts(f"tiny-{model_type}", shape, rotary, tuple(biases) or None), shape)
+    return TinyLoaded(
+        model, CharTokenizer(), ModelFacts(f"tiny-{model_type}", shape, rotary, tuple(biases) or None), shape
+    )
 
 
 def prompts(*lengths: int, seed: int = 1) -> list[tuple[int, ...]]:

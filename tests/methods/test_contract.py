@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from helpers.methods import bind, load_method, make_facts
 
+from helpers.methods import bind, load_method, make_facts
 from sawbench.core.errors import UserError
 
 POSITIONS = torch.arange(12).expand(2, 12)

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from helpers.methods import bind, load_method, make_facts
-from sawbench_kernels.key_bias import rotated_bias, split_bias
-from sawbench_kernels.kmeans_assign.naive import assign
 
+from helpers.methods import bind, load_method, make_facts
 from sawbench.core.errors import UserError
 from sawbench.methods.offsets import BoundCodebook, Codebook, KeyBias
 from sawbench.methods.parts import LayerSample, ModelFacts, Site
+from sawbench_kernels.key_bias import rotated_bias, split_bias
+from sawbench_kernels.kmeans_assign.naive import assign
 
 WHERE = torch.tensor([[0, 1, 7, 500, 4000, 100_000]])
 

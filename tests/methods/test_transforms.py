@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from helpers.methods import bind, load_method, make_facts
-from sawbench_kernels.hadamard.naive import hadamard, hadamard_matrix
 
+from helpers.methods import bind, load_method, make_facts
 from sawbench.core.errors import UserError
 from sawbench.methods.hessian import Hessian, eigenbasis
 from sawbench.methods.parts import LayerSample
 from sawbench.methods.transforms import BlockHadamard, legal_orders
+from sawbench_kernels.hadamard.naive import hadamard, hadamard_matrix
 
 
 @pytest.mark.parametrize("order", [2, 16, 32, 64, 128, 256])

@@ -41,7 +41,8 @@ def install(model: nn.Module) -> None:
     """Make ``model`` attend through this module."""
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
-    model.set_attn_implementation(NAME)
+    if model.config._attn_implementation != NAME:  # another engine may have had the model meanwhile
+        model.set_attn_implementation(NAME)
 
 
 def cache_argument(model: nn.Module) -> str:

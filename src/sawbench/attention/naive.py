@@ -38,7 +38,9 @@ def attend_exact(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
     return _blocked([(query.to(wide), key.to(wide))], [value.to(wide)], mask, scaling)[0].to(query.dtype)
 
 
-def _blocked(keys: list[tuple[Tensor, Tensor]], values: list[Tensor], mask: Tensor | None, scaling: float) -> list[Tensor]:
+def _blocked(
+    keys: list[tuple[Tensor, Tensor]], values: list[Tensor], mask: Tensor | None, scaling: float
+) -> list[Tensor]:
     """For each of ``values`` the attention output [B, T, Hq, D], where scores are the sum over ``keys`` of q k^T."""
     batch, heads, tokens, _ = keys[0][0].shape
     length = values[0].shape[1]

@@ -160,4 +160,6 @@ class QuantizedCache(Cache):
         batch = self.rows.planes["positions"].shape[0] if self.rows.planes else 0
         tokens = batch * self.rows.tokens
         shared = sum(t.nbytes for layer in self.layers for t in layer.codec.shared_tensors())
-        return CacheReport(planes, tokens, tokens * self.shape.values_per_token, shared, sum(self.rows.bytes().values()))
+        return CacheReport(
+            planes, tokens, tokens * self.shape.values_per_token, shared, sum(self.rows.bytes().values())
+        )

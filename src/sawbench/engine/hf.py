@@ -13,6 +13,7 @@ from sawbench.cache.hf import QuantizedCache
 from sawbench.core.engine import CacheReport, Completion, LogLikelihood, Request
 from sawbench.core.replay import LayerError, Replay
 from sawbench.engine.layer_errors import ErrorMeter
+from sawbench.engine.scores import score
 from sawbench.engine.steps import RowSampler, RowStop, completion, left_padded
 from sawbench.methods.method import KVMethod
 from sawbench.models import LoadedModel
@@ -41,10 +42,10 @@ class HFEngine:
         self.device = next(self.model.parameters()).device
         self.layers = method.bind(loaded.facts, tensors, self.device)
         self.fullest = CacheReport({}, 0, 0)
-        install(self.model)
 
     def new_cache(self) -> QuantizedCache:
-        """A fresh cache: one a call."""
+        """A fresh cache, one a call, and the model made to read it."""
+        install(self.model)
         return QuantizedCache(self.layers, self.loaded.shape, self.prefill == "exact")
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
@@ -75,12 +76,15 @@ class HFEngine:
         self._note(cache)
         rows = out[:, ids.shape[1] :].tolist()
         finite = sampler.finite.tolist()
-        return [completion(r, row, self.tokenizer, self.loaded.eos_ids, ok) for r, row, ok in zip(batch, rows, finite, strict=True)]
+        return [
+            completion(r, row, self.tokenizer, self.loaded.eos_ids, ok)
+            for r, row, ok in zip(batch, rows, finite, strict=True)
+        ]
 
     def loglikelihood(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[LogLikelihood]:
         """Scores of continuations; an empty context is one end-of-text token."""
         items = [Replay(str(i), tuple(c) or self.loaded.eos_ids[:1], tuple(a)) for i, (c, a) in enumerate(pairs)]
-        return [_score(logits, item.answer) for logits, item in zip(self.replay(items), items, strict=True)]
+        return [score(logits, item.answer) for logits, item in zip(self.replay(items), items, strict=True)]
 
     def replay(self, items: Sequence[Replay], chunk: int | None = None) -> Iterator[Tensor]:
         """Teacher-forced logits, float32 (or wider) [len(answer), V], in order; ``chunk`` overrides the engine's."""
@@ -151,9 +155,3 @@ class HFEngine:
 
 def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _score(logits: Tensor, answer: tuple[int, ...]) -> LogLikelihood:
-    target = torch.tensor(answer, device=logits.device)
-    total = logits.log_softmax(-1).gather(-1, target[:, None]).sum()
-    return LogLikelihood(float(total), bool((logits.argmax(-1) == target).all()), len(answer))

@@ -1,34 +1,54 @@
 """Per-request sampling: a draw depends on its own logits, its own seed and its own step, never on batch mates."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from sawbench.core.engine import Sampling
 
-GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: spreads (seed, step) over the generator's seeds
+
+def uniforms(sampling: Sampling) -> Tensor:
+    """The uniform numbers, float64 [max_new_tokens] in [0, 1), that a request's draws will use, from its seed alone."""
+    generator = torch.Generator().manual_seed(sampling.seed)
+    return torch.rand(sampling.max_new_tokens, generator=generator, dtype=torch.float64)
 
 
-def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Logits [V] at the request's temperature, with all outside top-k and then top-p at -inf."""
-    scaled = logits / sampling.temperature
-    if 0 < sampling.top_k < len(scaled):
-        scaled = scaled.masked_fill(scaled < scaled.topk(sampling.top_k).values[-1], -torch.inf)
-    if sampling.top_p < 1:
-        ordered, order = scaled.sort(descending=True)
-        probabilities = ordered.softmax(-1)
-        beyond = probabilities.cumsum(-1) - probabilities >= sampling.top_p  # the first token always stays
-        scaled = scaled.masked_fill(torch.zeros_like(beyond).scatter_(0, order, beyond), -torch.inf)
-    return scaled
+@dataclass(frozen=True)
+class Knobs:
+    """Sampling parameters of a batch, each [B] on the device of the logits."""
+
+    temperature: Tensor
+    top_p: Tensor
+    top_k: Tensor
+
+    @classmethod
+    def of(cls, batch: Sequence[Sampling], device: torch.device) -> "Knobs":
+        rows = [(s.temperature, s.top_p, s.top_k) for s in batch]
+        temperature, top_p, top_k = (torch.tensor(column, device=device) for column in zip(*rows, strict=True))
+        return cls(temperature.double(), top_p.double(), top_k)
 
 
-def draw(logits: Tensor, sampling: Sampling, step: int) -> Tensor:
-    """Token id (int64 scalar tensor) from logits [V]: argmax at temperature 0, else the inverse-CDF draw of step."""
-    if sampling.temperature == 0:
-        return logits.argmax(-1)
-    generator = torch.Generator().manual_seed((sampling.seed * GOLDEN + step) % (1 << 63))
-    uniform = torch.rand((), generator=generator, dtype=torch.float64).to(logits.device)
-    cumulative = filtered(logits.double(), sampling).softmax(-1).cumsum(-1)
-    return torch.searchsorted(cumulative, uniform * cumulative[-1], right=True).clamp_max(len(logits) - 1)
+def draw(logits: Tensor, knobs: Knobs, uniform: Tensor) -> Tensor:
+    """Token ids int64 [B] from logits [B, V]: argmax at temperature 0, else the inverse of the distribution's CDF.
+
+    Tokens are ordered by probability; top-k keeps the first k, top-p then the shortest beginning whose mass reaches p
+    (always one token). ``uniform`` float64 [B] picks a token by its place in what is kept. No host synchronisation.
+    """
+    greedy = logits.argmax(-1)
+    hot = torch.where(knobs.temperature > 0, knobs.temperature, 1.0)[:, None]
+    ordered, order = (logits.double() / hot).sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(logits.shape[-1], device=logits.device)
+    in_top_k = (rank < knobs.top_k[:, None]) | (knobs.top_k[:, None] <= 0)
+    mass = ordered.masked_fill(~in_top_k, -torch.inf).softmax(-1)
+    before = mass.cumsum(-1) - mass
+    mass = mass.masked_fill((before >= knobs.top_p[:, None]) & (rank > 0), 0.0)
+    cumulative = mass.cumsum(-1)
+    place = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)
+    last = (mass > 0).sum(-1, keepdim=True) - 1
+    drawn = order.gather(-1, torch.minimum(place, last))[:, 0]
+    return torch.where(knobs.temperature > 0, drawn, greedy)
 
 
 def text_until(text: str, stops: tuple[str, ...]) -> tuple[str, bool]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
 from sawbench.core.engine import Completion, Finish, Request
-from sawbench.engine.sampling import draw, text_until
+from sawbench.engine.sampling import Knobs, draw, text_until, uniforms
 
 STOP_TAIL = 64  # tokens of text that are searched for a stop string at each step
 
@@ -25,16 +25,21 @@ class RowSampler(LogitsProcessor):
     """Draws each row's token by its own sampling and leaves it as the only candidate of a greedy step."""
 
     def __init__(self, batch: Sequence[Request], prompt_width: int) -> None:
-        self.batch, self.prompt_width = batch, prompt_width
+        self.prompt_width = prompt_width
         self.finite = torch.ones(len(batch), dtype=torch.bool)
+        self.samplings = [r.sampling for r in batch]
+        most = max(s.max_new_tokens for s in self.samplings)
+        # A row that is done goes on until the batch is: its spare draws are never read.
+        spare = [torch.nn.functional.pad(uniforms(s), (0, most - s.max_new_tokens)) for s in self.samplings]
+        self.uniforms = torch.stack(spare)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         step = input_ids.shape[1] - self.prompt_width
         self.finite = self.finite.to(scores.device) & scores.isfinite().all(-1)
         safe = scores.nan_to_num()
-        if all(r.sampling.temperature == 0 for r in self.batch):
+        if all(s.temperature == 0 for s in self.samplings):
             return safe
-        tokens = torch.stack([draw(row, r.sampling, step) for row, r in zip(safe, self.batch, strict=True)])
+        tokens = draw(safe, Knobs.of(self.samplings, safe.device), self.uniforms[:, step].to(safe.device))
         return torch.full_like(safe, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from sawbench_kernels.hadamard.naive import hadamard
 from torch import Tensor
 
 from sawbench.methods.parts import LayerSample, ModelFacts, SideName, Site
 from sawbench.methods.transforms import legal_orders
+from sawbench_kernels.hadamard.naive import hadamard
 
 DAMPING = 0.01
 

@@ -74,7 +74,6 @@ class BoundSide:
         offset = self.offset.value(planes, positions, dtype)
         return x if offset is None else x + offset.to(dtype)
 
-
     def shared_tensors(self) -> Iterator[Tensor]:
         """What is held once for the model: codebooks, means, rotations."""
         yield from self.offset.shared().values()
@@ -145,7 +144,9 @@ class KVMethod:
         }
 
     @staticmethod
-    def _site(facts: ModelFacts, tensors: Mapping[str, Tensor], device: torch.device, side: SideName, layer: int) -> Site:
+    def _site(
+        facts: ModelFacts, tensors: Mapping[str, Tensor], device: torch.device, side: SideName, layer: int
+    ) -> Site:
         prefix = f"{side}.{layer}."
         own = {key.removeprefix(prefix): t.to(device) for key, t in tensors.items() if key.startswith(prefix)}
         return Site(facts, layer, side, own, device)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from sawbench_kernels.key_bias import Rotary, rotated_bias, split_bias
-from sawbench_kernels.kmeans_assign.naive import assign
 from torch import Tensor
 
 from sawbench.core.errors import UserError, illegal
 from sawbench.methods.parts import LayerSample, ModelFacts, Planes, SideName, Site
+from sawbench_kernels.key_bias import Rotary, rotated_bias, split_bias
+from sawbench_kernels.kmeans_assign.naive import assign
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,9 @@ class Codebook:
             raise UserError(f"method.options.centroids={self.centroids} is not between 1 and 65536")
         if facts.shape.kv_heads % self._heads(facts):
             divisors = [h for h in range(1, facts.shape.kv_heads + 1) if facts.shape.kv_heads % h == 0]
-            raise illegal(f"{facts.name}: method.options.heads_per_codebook", self.heads_per_codebook, ["all", *divisors])
+            raise illegal(
+                f"{facts.name}: method.options.heads_per_codebook", self.heads_per_codebook, ["all", *divisors]
+            )
 
     def _heads(self, facts: ModelFacts) -> int:
         return facts.shape.kv_heads if self.heads_per_codebook == "all" else self.heads_per_codebook

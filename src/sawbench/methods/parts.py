@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
-from sawbench_kernels.key_bias import Rotary
 from torch import Tensor
 
 from sawbench.core.shape import KVShape
+from sawbench_kernels.key_bias import Rotary
 
 SideName = Literal["key", "value"]
 Planes = dict[str, Tensor]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from sawbench_kernels.packing import pack, packed_bytes, unpack
-from sawbench_kernels.quantize_store.naive import Affine, Storage, dequantize, quantize
 from torch import Tensor
 
-from sawbench.core.errors import UserError, illegal
+from sawbench.core.errors import illegal
 from sawbench.methods.parts import ModelFacts, Planes, SideName
+from sawbench_kernels.packing import pack, packed_bytes, unpack
+from sawbench_kernels.quantize_store.naive import Affine, Storage, dequantize, quantize
 
 RAW_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 PAIR_BYTES = {"fp16": 4, "fp32": 8, "fp32_unrounded": 8}

@@ -1,0 +1,160 @@
+"""One signature for attention over pages: a step's new K and V are stored, then its queries attend.
+
+Two backends keep it: naive (this file: PyTorch, any method, any dtype) and triton (``paged_triton``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from sawbench.attention.naive import attend
+from sawbench.cache.view import LayerView
+from sawbench.core.shape import KVShape
+from sawbench.methods.method import BoundLayer
+from sawbench_kernels.pages import slots_of
+
+NAME = "sawbench_pages"
+
+
+@dataclass(frozen=True)
+class ChunkPlace:
+    """A prompt chunk among a step's tokens: ``tokens`` of them, the last at context length ``length``."""
+
+    tokens: int
+    length: int
+    block_table: Tensor
+    """int32 [pages] of its sequence."""
+
+
+@dataclass(frozen=True)
+class PagedStep:
+    """Where a step's tokens go and what they see; tensors live on the model's device.
+
+    The first ``block_tables.shape[0]`` tokens are one new token of as many sequences (``block_tables`` int32
+    [B, pages], ``lengths`` int32 [B] with the new token counted), the rest are ``chunks`` one after another.
+    ``slots`` int64 [T] and ``positions`` int64 [T] are those of all tokens.
+    """
+
+    cache: "PagedCache"
+    slots: Tensor
+    positions: Tensor
+    block_tables: Tensor
+    lengths: Tensor
+    chunks: Sequence[ChunkPlace] = ()
+
+
+class PagedCache(Protocol):
+    """A pool of pages for every layer, and attention over it."""
+
+    name: str
+    page_size: int
+    pages: int
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page over all layers."""
+        ...
+
+    def plane_bytes(self) -> Mapping[str, int]:
+        """Bytes that one token takes, by plane, over all layers."""
+        ...
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, step: PagedStep) -> Tensor:
+        """Store ``key``, ``value`` [T, H, D], then attend: [T, Hq, D] for ``query`` [T, Hq, D]."""
+        ...
+
+
+def attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float,
+    pages: PagedStep, **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """The attention function for a flat step [1, H, T, D]; ``pages`` reaches it as a keyword of the model's forward."""
+    flat = [x[0].transpose(0, 1) for x in (query, key, value)]
+    return pages.cache.attend(module.layer_idx, *flat, scaling, pages)[None], None
+
+
+def install(model: nn.Module) -> None:
+    """Make ``model`` attend over pages. No mask function is registered: lengths and chunks say what a token sees."""
+    AttentionInterface.register(NAME, attention)
+    if model.config._attn_implementation != NAME:  # another engine may have had the model meanwhile
+        model.set_attn_implementation(NAME)
+
+
+class NaivePages:
+    """Pages of a method's own planes, [pages, page_size, ...] a layer, read through the naive attention."""
+
+    name = "naive"
+
+    def __init__(
+        self,
+        layers: Sequence[BoundLayer],
+        shape: KVShape,
+        pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.layers, self.pages, self.page_size = layers, pages, page_size
+        self.rows = [_token_planes(layer, shape, dtype, device) for layer in layers]
+        self.planes = [
+            {
+                name: torch.empty(pages * page_size, *row.shape, dtype=row.dtype, device=device)
+                for name, row in rows.items()
+            }
+            for rows in self.rows
+        ]
+
+    @property
+    def page_bytes(self) -> int:
+        return self.page_size * sum(self.plane_bytes().values())
+
+    def plane_bytes(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for rows in self.rows:
+            for name, row in rows.items():
+                total[name] = total.get(name, 0) + prod(row.shape) * row.dtype.itemsize
+        return total
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, step: PagedStep) -> Tensor:
+        self._store(layer, key, value, step)
+        decodes = len(step.lengths)
+        places = [ChunkPlace(1, n, table) for n, table in zip(step.lengths.tolist(), step.block_tables, strict=True)]
+        parts = query.split([p.tokens for p in (*places, *step.chunks)])
+        assert len(parts) == decodes + len(step.chunks)
+        outs = [self._read(layer, q, p, scale) for q, p in zip(parts, (*places, *step.chunks), strict=True)]
+        return torch.cat(outs)
+
+    def _store(self, layer: int, key: Tensor, value: Tensor, step: PagedStep) -> None:
+        for side, codec, x in (("key", self.layers[layer].key, key), ("value", self.layers[layer].value, value)):
+            for name, rows in codec.encode(x[None], step.positions[None]).items():
+                self.planes[layer][f"{side}.{name}"][step.slots] = rows[0]
+
+    def _read(self, layer: int, query: Tensor, place: ChunkPlace, scale: float) -> Tensor:
+        slots = slots_of(place.block_table, place.length, self.page_size)
+        positions = torch.arange(place.length, device=query.device)[None]
+        sides = [
+            {
+                name.removeprefix(f"{side}."): plane[slots][None]
+                for name, plane in self.planes[layer].items()
+                if name.startswith(side)
+            }
+            for side in ("key", "value")
+        ]
+        view = LayerView(self.layers[layer], *sides, positions)
+        return attend(query.transpose(0, 1)[None], view, None, scale)[0]
+
+
+def _token_planes(layer: BoundLayer, shape: KVShape, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+    """What one token stores in a layer, by ``side.plane``: learnt by encoding one."""
+    x = torch.zeros(1, 1, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
+    position = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    return {
+        f"{side}.{name}": plane[0, 0]
+        for side, codec in (("key", layer.key), ("value", layer.value))
+        for name, plane in codec.encode(x, position).items()
+    }
