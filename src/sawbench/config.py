@@ -42,7 +42,9 @@ def choices(group: str) -> list[str]:
 
 
 def group_config(group: str, name: str) -> DictConfig:
-    """One file of a group, alone: ``group_config("method", "bf16")``."""
+    """One file of a group, alone: ``group_config("method", "bf16")``. Raises UserError where there is none."""
+    if name not in choices(group):
+        raise illegal(group, name, choices(group))
     config = OmegaConf.load(config_dir() / group / f"{name}.yaml")
     assert isinstance(config, DictConfig)
     return config

@@ -105,7 +105,10 @@ class Job:
             model=loaded.identity,
             results=results,
         )
-        result = with_cache(self.task.run(context), engine.cache_report())
+        result = self.task.run(context)
+        if not engine.cache_report().tokens:  # all samples were on disk: one token shows what the cache stores
+            engine.loglikelihood([(loaded.eos_ids[:1], loaded.eos_ids[:1])])
+        result = with_cache(result, engine.cache_report())
         cell.finish(result)
         return result
 

@@ -87,16 +87,21 @@ def attempt(job: Job, store: RunStore, shelf: Shelf, alone: bool) -> Outcome:
             raise
         return replace(row, error=str(error))
     except Exception as error:  # a sweep goes on whatever one of its cells met; the row and the exit code tell of it
-        if out_of_memory(error):
-            batch = job.config.engine.batch_size
-            message = f"out of memory on {job.device}: lower engine.batch_size ({batch}); samples are kept"
-            return replace(row, error=message)
-        log.exception("%s failed", cell.run)
-        return replace(row, error=f"{type(error).__name__}: {error}")
+        return replace(row, error=explain(error, job))
     finally:
         cell.release()
         if job.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def explain(error: Exception, job: Job) -> str:
+    """One line; an error that nobody foresaw leaves its traceback in the log too."""
+    if out_of_memory(error):
+        return (
+            f"out of memory on {job.device}: lower engine.batch_size={job.config.engine.batch_size}; samples are kept"
+        )
+    log.error("a run failed", exc_info=error)
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def found_or_measured(job: Job, cell: Cell, shelf: Shelf) -> TaskResult:
