@@ -7,18 +7,21 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 
 from sawbench.core.errors import UserError
 from sawbench.models.cache_dir import build_folder, cache_dir, known_sha256
-from sawbench.models.tokenizers import CHATML
+from sawbench.models.gguf_tokenizer import gguf_tokenizer
 
 log = logging.getLogger(__name__)
+
+_RECIPE = 2
+"""Changes when the conversion does, so that copies made before are not taken for its result."""
 
 
 def converted_folder(file: Path) -> Path:
     """Where the converted weights of ``file`` are, or would be: keyed by its content and the transformers version."""
-    return cache_dir() / "gguf" / f"{known_sha256(file)[:16]}-transformers-{transformers.__version__}"
+    return cache_dir() / "gguf" / f"{known_sha256(file)[:16]}-{_RECIPE}-transformers-{transformers.__version__}"
 
 
 def gguf_config(file: Path) -> Any:
@@ -48,9 +51,6 @@ def _convert(file: Path, target: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
     )
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    if tokenizer.chat_template is None and "<|im_start|>" in tokenizer.get_vocab():
-        tokenizer.chat_template = CHATML
     model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
+    gguf_tokenizer(file).save_pretrained(target)
     (target / "sawbench.json").write_text(json.dumps({"gguf": file.name, "sha256": known_sha256(file)}))

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from sawbench.core.errors import UserError, illegal
 from sawbench.core.shape import KVShape
@@ -15,14 +14,13 @@ from sawbench.methods.parts import LayerSample, ModelFacts
 from sawbench.models.architecture import attention_modules
 from sawbench.models.capture import capture
 from sawbench.models.gguf import convert
+from sawbench.models.hub import download
 from sawbench.models.key_bias import measure_key_bias
 from sawbench.models.plan import ModelPlan
 from sawbench.models.rotary import find_rotary
 from sawbench.models.tokenizers import byte_tokenizer, stop_ids
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
-_UNUSED = ["*.pth", "*.bin", "*.gguf", "*.onnx", "original/*"]
-"""Files of a hub repository that are not downloaded: other formats of the same weights."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +102,7 @@ def _folder(plan: ModelPlan) -> Path:
         raise UserError(source.missing)
     if source.kind == "gguf" and source.path:
         return convert(source.path)
-    if source.path:
-        return source.path
-    try:
-        return Path(huggingface_hub.snapshot_download(source.origin, revision=source.revision, ignore_patterns=_UNUSED))
-    except OSError as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(f"{source.origin} could not be downloaded: {reason}") from error
+    return source.path or download(source.origin, source.revision)
 
 
 def _pretrained(plan: ModelPlan, folder: Path, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -122,6 +114,8 @@ def _pretrained(plan: ModelPlan, folder: Path, device: torch.device, dtype: torc
         local_files_only=True,
         **_precision(dtype),
     )
+    if plan.source.kind == "gguf":  # AutoTokenizer would build the architecture's own instead of what was converted
+        return model, PreTrainedTokenizerFast.from_pretrained(folder)
     return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
 
 

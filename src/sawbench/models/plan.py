@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 from omegaconf import OmegaConf
 from transformers import AutoConfig
 
 from sawbench.core.errors import UserError
 from sawbench.core.shape import KVShape
 from sawbench.methods.parts import ModelFacts
+from sawbench.models import hub
 from sawbench.models.architecture import kv_shape, make_config, refuse_unservable, skeleton
 from sawbench.models.gguf import gguf_config
 from sawbench.models.key_bias import bias_obstacle
 from sawbench.models.rotary import find_rotary
-from sawbench.models.source import Source, locate
+from sawbench.models.source import Source, from_hub, locate
 
 _SAME_MODEL = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _NO_IDENTITY = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
@@ -98,31 +98,32 @@ def has_weights(plan: ModelPlan) -> str | None:
 def read_config(model: Mapping[str, Any], source: Source) -> Any:
     """The HF configuration: the one beside the weights where they are here, else the one that we ship."""
     shipped = model.get("config") if model.get("hub") == model.get("config_of") else None
-    if source.kind == "gguf" and source.path and not (shipped and model.get("fetch") and not model.get("path")):
+    if source.kind == "random" and not shipped:
+        source = from_hub(model["hub"], model["revision"])
+    if source.kind == "gguf" and source.path and model.get("path"):
         return gguf_config(source.path)
     if source.kind in ("folder", "hub") and source.path and (source.path / "config.json").is_file():
-        return AutoConfig.from_pretrained(source.path, trust_remote_code=model["trust_remote_code"])
+        return _read_folder(model, source.path)
     if shipped:
         return make_config(dict(shipped))
-    file = huggingface_hub.hf_hub_download(source.origin, "config.json", revision=_commit(source))
-    return AutoConfig.from_pretrained(Path(file).parent, trust_remote_code=model["trust_remote_code"])
+    return _read_folder(model, hub.download_config(source.origin, source.revision, str(source.missing)).parent)
+
+
+def _read_folder(model: Mapping[str, Any], folder: Path) -> Any:
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=model["trust_remote_code"])
+    except (OSError, ValueError) as error:
+        remedy = (
+            "" if model["trust_remote_code"] else "; if it brings its own code: model.trust_remote_code=true runs it"
+        )
+        raise UserError(f"model={model['name']}: {str(error).strip().splitlines()[0]}{remedy}") from error
 
 
 def _within_reach(source: Source) -> Source:
     """``source`` with the hub's commit, where weights can be downloaded when they load."""
     if source.kind != "hub":
         raise UserError(str(source.missing))
-    return Source("hub", source.origin, revision=_commit(source))
-
-
-def _commit(source: Source) -> str:
-    """The hub's commit of ``source``, asked once and without retries: an unreachable hub is an answer too."""
-    if huggingface_hub.constants.HF_HUB_OFFLINE:
-        raise UserError(str(source.missing))
-    try:
-        return str(huggingface_hub.HfApi().model_info(source.origin, revision=source.revision, timeout=10).sha)
-    except Exception as error:  # whatever the HTTP library beneath the hub's client raises, it is the same to the user
-        raise UserError(f"{source.missing} (asked the hub: {type(error).__name__})") from error
+    return Source("hub", source.origin, revision=hub.commit(source.origin, source.revision, str(source.missing)))
 
 
 def _name(model: Mapping[str, Any], source: Source, config: Any) -> str:

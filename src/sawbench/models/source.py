@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import huggingface_hub
-from huggingface_hub.errors import LocalEntryNotFoundError
-
 from sawbench.core.errors import UserError, illegal
 from sawbench.models.cache_dir import known_sha256
+from sawbench.models.hub import cached_snapshot
 from sawbench.models.wheel import fetched
 
 Kind = Literal["random", "folder", "gguf", "hub"]
@@ -78,12 +76,9 @@ def from_hub(hub: str, revision: str | None) -> Source:
     how = (
         f"weights of {hub} are not here: run `hf download {hub}{at}`, or give model.path=FOLDER or model.path=FILE.gguf"
     )
-    cache = huggingface_hub.constants.HF_HUB_CACHE
-    try:
-        snapshot = huggingface_hub.snapshot_download(hub, revision=revision, cache_dir=cache, local_files_only=True)
-    except LocalEntryNotFoundError:
+    folder = cached_snapshot(hub, revision)
+    if folder is None:
         return Source("hub", hub, revision=revision, missing=how)
-    folder = Path(snapshot)
     lacking = lacking_weights(folder)
     return Source("hub", hub, folder, folder.name, f"{lacking} is missing; {how}" if lacking else None)
 
