@@ -152,7 +152,7 @@ def test_the_default_model_is_what_its_configuration_says(smollm2: LoadedModel) 
     ("text", "ids"),
     [
         ("Hello world 123\n  def f(x):  2", [19556, 905, 216, 33, 34, 35, 3805, 753, 275, 24, 104, 727, 256, 34]),
-        ("<|im_start|>user\nDON'T<|im_end|>", [1, 4093, 198, 52, 961, 23, 68, 2]),
+        ("<|im_start|>user\nDON'T<|im_end|>", [1, 4093, 198, 52, 2154, 23, 68, 2]),
     ],
 )
 def test_golden_token_ids_of_smollm2(smollm2: LoadedModel, text: str, ids: list[int]) -> None:
