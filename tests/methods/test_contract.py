@@ -1,9 +1,10 @@
-"""What every method in configs/method keeps: laws of its parts, bytes as advertised, codes that depend on nothing else."""
+"""What every method in configs/method keeps: laws of its parts, bytes as advertised, codes that depend on nothing."""
 
 import pytest
 import torch
 
 from helpers.methods import bind, load_method, make_facts
+from sawbench_kernels.hadamard.naive import hadamard
 from sawbench.core.errors import UserError
 
 POSITIONS = torch.arange(12).expand(2, 12)
@@ -103,3 +104,17 @@ def test_odd_head_sizes_are_right_or_refused(method_name: str, head_dim: int) ->
     for side in (layer.key, layer.value):
         error = (side.decode(side.encode(x, where), where, torch.float64) - x).norm() / x.norm()
         assert error < 0.35
+
+
+def test_kernels_see_the_same_rotation_and_centroids(method_name: str) -> None:
+    """``rotation`` and ``centroids`` are what forward and value do."""
+    layer = bind(load_method(method_name), FACTS)[0]
+    for side in (layer.key, layer.value):
+        rotation = side.transform.rotation
+        turned = hadamard(draw(), rotation) if isinstance(rotation, int) else draw() @ rotation.double()
+        assert torch.allclose(side.transform.forward(draw()), turned, atol=1e-5)
+        books = side.offset.centroids
+        if books is not None:
+            index = side.offset.describe(draw()).get("index", torch.zeros(2, 12, len(books), dtype=torch.uint8))
+            picked = torch.cat([book[index[..., i].long()] for i, book in enumerate(books)], -2)
+            assert torch.equal(side.offset.value({"index": index}, POSITIONS, torch.float32).expand_as(picked), picked)

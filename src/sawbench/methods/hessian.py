@@ -68,6 +68,10 @@ class BoundRotation:
 
     matrix: Tensor
 
+    @property
+    def rotation(self) -> int | Tensor:
+        return self.matrix
+
     def forward(self, x: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         return (x.to(wide) @ self.matrix.to(wide)).to(x.dtype)

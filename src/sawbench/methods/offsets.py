@@ -30,6 +30,10 @@ class NoOffset:
     def bind(self, site: Site) -> "NoOffset":
         return self
 
+    @property
+    def centroids(self) -> Tensor | None:
+        return None
+
     def describe(self, x: Tensor) -> Planes:
         return {}
 
@@ -63,6 +67,10 @@ class Centre:
 class BoundCentre:
     mean: Tensor
     """[H, D]"""
+
+    @property
+    def centroids(self) -> Tensor | None:
+        return self.mean[None, None]
 
     def describe(self, x: Tensor) -> Planes:
         return {}
@@ -132,6 +140,10 @@ class BoundCodebook:
     """[books, C, heads, D]"""
 
     @property
+    def centroids(self) -> Tensor | None:
+        return self.codebooks
+
+    @property
     def index_dtype(self) -> torch.dtype:
         return torch.uint8 if self.codebooks.shape[1] <= 256 else torch.uint16
 
@@ -188,6 +200,10 @@ class BoundKeyBias:
     bias: Tensor
     """float32 [H, D]: the part that is split off."""
     rotary: Rotary
+
+    @property
+    def centroids(self) -> Tensor | None:
+        return None
 
     def describe(self, x: Tensor) -> Planes:
         return {}

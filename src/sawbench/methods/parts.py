@@ -85,6 +85,11 @@ class Calibrated(Protocol):
 class BoundTransform(Protocol):
     """A linear map R of a head's dimensions, orthonormal unless it says otherwise."""
 
+    @property
+    def rotation(self) -> int | Tensor:
+        """R as kernels take it: the order of a block Hadamard (1: none), or a dense matrix [D, D]."""
+        ...
+
     def forward(self, x: Tensor) -> Tensor:
         """``on_key`` / ``on_value``: x R, [B, T, H, D] as it is stored."""
         ...
@@ -111,6 +116,11 @@ class BoundOffset(Protocol):
 
     def value(self, planes: Planes, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
         """The offset, broadcastable to [B, T, H, D], for stored tokens at ``positions`` [B, T]; None is zero."""
+        ...
+
+    @property
+    def centroids(self) -> Tensor | None:
+        """Centroids float32 [books, C, heads, D] that kernels add back by a token's index (C = 1: a mean, no index)."""
         ...
 
     def shared(self) -> Mapping[str, Tensor]:

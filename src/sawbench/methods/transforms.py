@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sawbench.core.errors import UserError
 from sawbench.methods.parts import BoundTransform, ModelFacts, SideName, Site
+import torch
 from sawbench_kernels.hadamard.naive import hadamard
 
 
@@ -20,6 +21,10 @@ class Identity:
 
     def bind(self, site: Site) -> "Identity":
         return self
+
+    @property
+    def rotation(self) -> int | Tensor:
+        return 1
 
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -71,6 +76,10 @@ class BoundHadamard:
 
     order: int
 
+    @property
+    def rotation(self) -> int | Tensor:
+        return self.order
+
     def forward(self, x: Tensor) -> Tensor:
         return hadamard(x, self.order)
 
@@ -96,12 +105,20 @@ class Chain:
             part.check(facts, side)
 
     def bind(self, site: Site) -> "BoundChain":
-        return BoundChain(tuple(part.bind(site) for part in self.parts))
+        return BoundChain(tuple(part.bind(site) for part in self.parts), site.facts.shape.head_dim)
 
 
 @dataclass(frozen=True)
 class BoundChain:
+    """Bound transforms one after another; kernels see their product, of ``head_dim`` dimensions."""
+
     parts: tuple[BoundTransform, ...]
+    head_dim: int
+
+    @property
+    def rotation(self) -> int | Tensor:
+        device = next((t.device for t in self.shared().values()), torch.device("cpu"))
+        return self.forward(torch.eye(self.head_dim, dtype=torch.float64, device=device)).to(torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:
         for part in self.parts:

@@ -1,0 +1,154 @@
+"""Attention over pages by the Triton kernels: what a bound method becomes there, or why it cannot."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from sawbench_kernels.kmeans_assign import kmeans_assign
+from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode
+from sawbench_kernels.paged_prefill import PagedPrefill
+from sawbench_kernels.pages import PageLayout
+from sawbench_kernels.quantize_store.op import QuantizeStore
+from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
+from torch import Tensor
+
+from sawbench.attention.paged import PagedStep
+from sawbench.core.errors import UserError
+from sawbench.core.shape import KVShape
+from sawbench.methods.method import BoundLayer, BoundSide
+from sawbench.methods.offsets import BoundCodebook, BoundKeyBias
+from sawbench.methods.quantizers import AffineInt, Raw
+
+
+class Unservable(UserError):
+    """A method that the pages' kernels do not read; the message says what of it."""
+
+
+def stored_bits(quantizer: Any, head_dim: int) -> int:
+    """Bits of a code in a page: 4, 8, or 16 for values kept as they are.
+
+    Raises:
+        Unservable: another width, groups within a head, or a pair that is not fp16.
+    """
+    match quantizer:
+        case Raw(dtype="bfloat16" | "float16"):
+            return 16
+        case AffineInt(bits=4 | 8, storage="fp16") if quantizer.group_size(head_dim) == head_dim:
+            return quantizer.bits
+        case AffineInt():
+            what = f"{quantizer.bits} bits, group {quantizer.group}, storage {quantizer.storage}"
+            raise Unservable(f"the kernels read 4 or 8 bits with one fp16 pair a head, not {what}: attention=naive")
+        case _:
+            raise Unservable(f"the kernels do not read K or V kept in {quantizer.dtype}: attention=naive")
+
+
+def page_layout(layer: BoundLayer, shape: KVShape, page_size: int, dtype: torch.dtype) -> PageLayout:
+    """The layout that holds what ``layer`` stores."""
+    books = [side.offset.codebooks.shape for side in (layer.key, layer.value) if isinstance(side.offset, BoundCodebook)]
+    try:
+        return PageLayout(
+            shape.kv_heads,
+            shape.head_dim,
+            page_size,
+            stored_bits(layer.key.quantizer, shape.head_dim),
+            stored_bits(layer.value.quantizer, shape.head_dim),
+            dtype,
+            key_centroids=_indexed(layer.key),
+            value_centroids=_indexed(layer.value),
+            books=books[0][0] if books else 1,
+        )
+    except ValueError as error:
+        raise Unservable(f"{error}: attention=naive") from error
+
+
+def _indexed(side: BoundSide) -> int:
+    return side.offset.codebooks.shape[1] if isinstance(side.offset, BoundCodebook) else 0
+
+
+def _by_head(side: BoundSide) -> Tensor | None:
+    """Centroids float32 [H_kv, C, D]."""
+    books = side.offset.centroids
+    return None if books is None else books.transpose(1, 2).flatten(0, 1).contiguous()
+
+
+class TritonLayer:
+    """One layer's three operations, made once."""
+
+    def __init__(self, layer: BoundLayer, layout: PageLayout, scale: float, positions: int, device: torch.device) -> None:
+        self.layer, self.layout = layer, layout
+        bias = layer.key.offset
+        split = KeyBias(bias.bias, bias.rotary) if isinstance(bias, BoundKeyBias) else None
+        key, value = _by_head(layer.key), _by_head(layer.value)
+        rotations = layer.key.transform.rotation, layer.value.transform.rotation
+        store = StoreSpec(layout, SideSpec(rotations[0], key), SideSpec(rotations[1], value), split)
+        read = DecodeSpec(
+            layout,
+            scale,
+            *rotations,
+            key_bias=split,
+            key_codebook=key if layout.key_centroids else None,
+            value_codebook=value if layout.value_centroids else None,
+            value_mean=value[:, 0] if value is not None and not layout.value_centroids else None,
+        )
+        self.store = QuantizeStore(store, device, positions)
+        self.decode = PagedDecode(read, device, positions)
+        self.prefill = PagedPrefill(read, device, positions)
+
+    def index(self, side: BoundSide, x: Tensor) -> Tensor | None:
+        """Nearest centroids int64 [T, books] of x [T, H, D], where the layout stores them."""
+        if not isinstance(side.offset, BoundCodebook):
+            return None
+        return kmeans_assign(x, side.offset.codebooks)
+
+
+class TritonPages:
+    """A pool of bytes, uint8 [layers, pages, page_bytes], that the kernels write and read."""
+
+    name = "triton"
+
+    def __init__(
+        self,
+        layers: Sequence[BoundLayer],
+        shape: KVShape,
+        pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        scale: float,
+        positions: int,
+    ) -> None:
+        self.layout = page_layout(layers[0], shape, page_size, dtype)
+        self.pages, self.page_size, self.count = pages, page_size, len(layers)
+        self.pool = self.layout.allocate(pages, device, len(layers))
+        self.planes = [self.layout.view(pool) for pool in self.pool]
+        self.layers = [TritonLayer(layer, self.layout, scale, positions, device) for layer in layers]
+
+    @property
+    def page_bytes(self) -> int:
+        return self.layout.page_bytes * self.count
+
+    def plane_bytes(self) -> Mapping[str, int]:
+        return {plane.name: plane.bytes // self.page_size * self.count for plane in self.layout.planes}
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, step: PagedStep) -> Tensor:
+        ops, planes = self.layers[layer], self.planes[layer]
+        ops.store(
+            key,
+            value,
+            planes,
+            step.slots,
+            step.positions if ops.store.bias else None,
+            ops.index(ops.layer.key, key),
+            ops.index(ops.layer.value, value),
+        )
+        decodes = len(step.lengths)
+        parts = []
+        if decodes:
+            parts.append(ops.decode(query[:decodes], planes, step.block_tables, step.lengths))
+        if step.chunks:
+            parts.append(ops.prefill(query[decodes:], planes, step.chunks))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def overflowed(self) -> bool:
+        """Whether an fp16 pair had to be saturated anywhere since the pool was made (waits for the device)."""
+        return any(bool(ops.store.overflow.item()) for ops in self.layers)
