@@ -9,6 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+Label = tuple[float, float, str, str]
+"""x, y, text, colour."""
+
 RC = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -99,9 +102,14 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def label_points(
-    axes: Axes, points: Sequence[tuple[float, float, str, str]], *, gap: float = 11.5, size: float = 7.5
+    axes: Axes,
+    points: Sequence[tuple[float, float, str, str]],
+    *,
+    gap: float = 11.5,
+    size: float = 7.5,
+    left: bool = False,
 ) -> None:
-    """Write text beside each (x, y, text, colour), right of its column of points, with a thread where it had to move.
+    """Write text beside each point, right (or left) of its column of points, with a thread to it.
 
     Call it last: it reads the axes' final limits. ``gap`` in points.
     """
@@ -109,15 +117,15 @@ def label_points(
     scale = axes.figure.dpi / 72
     places = axes.transData.transform([(x, y) for x, y, _, _ in points]) / scale
     for column in _columns([float(x) for x, _ in places], 24):
-        edge = max(places[i][0] for i in column)
+        edge = min(places[i][0] for i in column) - 14 if left else max(places[i][0] for i in column) + 14
         heights = spread([float(places[i][1]) for i in column], gap)
         for index, height in zip(column, heights, strict=True):
             x, y, text, tint = points[index]
-            moved = (edge - places[index][0] + 14, height - places[index][1])
             thread = {"arrowstyle": "-", "color": tint, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
             axes.annotate(
-                text, (x, y), moved, textcoords="offset points", color=tint, fontsize=size, va="center",
-                arrowprops=thread, annotation_clip=False,
+                text, (x, y), (edge - places[index][0], height - places[index][1]), textcoords="offset points",
+                color=tint, fontsize=size, ha="right" if left else "left", va="center", arrowprops=thread,
+                annotation_clip=False,
             )  # fmt: skip
 
 

@@ -1,0 +1,66 @@
+"""Retrieval from long context: share found against length, from every task table with columns length and score."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from sawbench.report.content import Drawing, Table, Value
+from sawbench.report.fidelity import names
+from sawbench.report.records import Number, Run, Study
+from sawbench.report.style import colour, headline, label_points, look, marker
+
+
+def contents(study: Study) -> Iterator[Drawing | Table]:
+    """For each task, model and setting a figure where several lengths were asked, and a table."""
+    for name, frame in study.tables.items():
+        if not {"length", "score", "n"} <= set(frame.columns) or frame.empty:
+            continue
+        task = str(frame["task"].iloc[0])
+        groups: dict[tuple[str, str], list[Run]] = {}
+        for run in study.runs(task):
+            groups.setdefault((run.keys["model"], run.setting), []).append(run)
+        for key, stem in names(list(groups)).items():
+            rows = frame[frame["run"].isin([run.id for run in groups[key]])]
+            grid = by_length(rows)
+            if grid.shape[1] > 1:
+                labels = {run.id: run.label for run in groups[key]}
+                yield drawing(f"{task}-{stem}", task, key, grid.rename(index=labels), name)
+            yield table(f"{task}-{stem}", task, key, groups[key], grid)
+
+
+def by_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Share found by run and length: the mean over the table's other axes, weighted by questions."""
+    weighted = rows.assign(found=rows["score"] * rows["n"]).groupby(["run", "length"])[["found", "n"]].sum()
+    return (weighted["found"] / weighted["n"]).unstack("length")
+
+
+def table(name: str, task: str, key: tuple[str, str], runs: list[Run], grid: pd.DataFrame) -> Table:
+    """One row a method, one column a length, and the share over all."""
+    rows: list[list[Value]] = []
+    for run in sorted(runs, key=lambda run: -run.metrics["found"].value):
+        shares = [Number(float(share), run=run.id) for share in grid.loc[[run.id]].to_numpy(float)[0]]
+        rows.append([run.label, run.metrics["found"], *shares, run.id])
+    columns = ["method", "found (share)", *(f"{length} tokens" for length in grid.columns), "run"]
+    return Table(name, f"{task} of {key[0]}", columns, rows, [f"Setting: {key[1]}. Brackets: 95 % Wilson intervals."])
+
+
+def drawing(name: str, task: str, key: tuple[str, str], grid: pd.DataFrame, source: str) -> Drawing:
+    """One line a method, from ``grid`` [label, length]; labels at the longest context."""
+    lengths = [float(length) for length in grid.columns]
+    with look():
+        figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+        axes = figure.subplots()
+        ends = []
+        for label, shares in zip(map(str, grid.index), grid.to_numpy(float), strict=True):
+            axes.plot(lengths, shares, marker=marker(label), markersize=4, color=colour(label), linewidth=1.3)
+            ends.append((lengths[-1], float(shares[-1]), label, colour(label)))
+        axes.set(xscale="log", xlabel="context (tokens, log)", ylabel="share found", ylim=(-0.03, 1.06))
+        axes.set_xticks(lengths)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        axes.set_xlim(lengths[0] / 1.1, lengths[-1] * (lengths[-1] / lengths[0]) ** 0.35)
+        headline(figure, f"{key[0]}: {task} by length")
+        label_points(axes, ends)
+    return Drawing(name, f"{task} by length: {key[0]}", f"{key[0]}; {key[1]}.", figure, [f"{source}.csv"])

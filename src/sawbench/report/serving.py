@@ -1,0 +1,127 @@
+"""Throughput: measured beside published, as ratios to BF16, and the curves of the measured sweep.
+
+results/throughput/*.csv, one row a cell: model, method, options, load (``d16384_1024``), concurrency, output_tps
+(output tokens/s of the job), output_tps_request (mean over requests of (output tokens - 1) / (end to end - time to
+first token)), ttft_ms (mean), gpus, error. Absolute numbers of other hardware are never set side by side: only ratios
+to BF16 are.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from sawbench.report.content import Drawing, Table, Value
+from sawbench.report.fidelity import slug
+from sawbench.report.published import ours
+from sawbench.report.records import Number, Study
+from sawbench.report.style import colour, headline, label_points, look, marker
+
+NEEDED = {"model", "method", "load", "concurrency", "output_tps"}
+
+
+def contents(study: Study) -> Iterator[Drawing | Table]:
+    """For each file and model: the ratios, and three figures a load."""
+    theirs = published(study)
+    for name, frame in study.throughput.items():
+        if not set(frame.columns) >= NEEDED:
+            continue
+        for model, rows in labelled(frame).groupby("model", sort=False):
+            for load, cells in rows[rows["output_tps"].notna()].groupby("load", sort=False):
+                if cells["concurrency"].nunique() > 1:
+                    yield drawing(slug("throughput", name, str(model), str(load)), f"{model}, {load}", cells, name)
+            yield table(slug("throughput", name, str(model)), str(model), rows, theirs)
+
+
+def labelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """With the row label, and with the ratio to BF16 of the same model, load and concurrency."""
+    options = frame["options"] if "options" in frame else pd.Series("", index=frame.index)
+    frame = frame.assign(label=(frame["method"] + " " + options.fillna("").astype(str)).str.strip())
+    cell = ["model", "load", "concurrency"]
+    base = frame[frame["method"] == "bf16"].drop_duplicates(cell).set_index(cell)["output_tps"].rename("base")
+    joined = frame.join(base, on=cell)
+    return joined.assign(ratio=joined["output_tps"] / joined["base"])
+
+
+def published(study: Study) -> dict[tuple[str, str, int], float]:
+    """The paper's ratio to BF16 by (our method, load, concurrency), from its client's sweeps of Qwen3-8B."""
+    found = {}
+    for name in ("throughput_h100_tp2", "throughput_h100_tp1"):
+        for row in study.paper.get(name, pd.DataFrame()).to_dict("records"):
+            label = "BDR-128 (K)" if "BDR" in str(row["kv_config"]) else str(row["kv_config"])
+            load = re.sub(r"D\((\d+),(\d+)\)", r"d\1_\2", str(row["scenario"]))
+            found[ours(label)[0], load, int(row["concurrency"])] = float(row["output_tps_speedup_vs_bf16"])
+    return found
+
+
+def table(name: str, model: str, rows: pd.DataFrame, theirs: dict[tuple[str, str, int], float]) -> Table:
+    """Measured output tokens/s, its ratio to BF16, and the paper's ratio for the same load."""
+    columns = ["method", "load", "concurrency", "output tokens/s", "ratio to BF16", "paper's ratio", "difference"]
+    cells = [_row(row, theirs) for row in rows.to_dict("records")]
+    note = "Paper: Qwen3-8B on H100 80 GB, the authors' fork of a serving engine; ratios alone can be compared."
+    return Table(name, f"Throughput of {model}", [*columns, "note"], cells, [note])
+
+
+def _row(row: Mapping[Hashable, Any], theirs: dict[tuple[str, str, int], float]) -> list[Value]:
+    """A cell that failed has its error in place of numbers."""
+    asked: list[Value] = [row["label"], str(row["load"]), Number(row["concurrency"])]
+    if pd.isna(row["output_tps"]):
+        return [*asked, None, None, None, None, str(row.get("error", "failed"))]
+    ratio = None if pd.isna(row["ratio"]) else Number(row["ratio"])
+    paper = theirs.get((row["label"], row["load"], int(row["concurrency"])))
+    if ratio is None or paper is None:
+        return [*asked, Number(row["output_tps"]), ratio, None if paper is None else Number(paper), None, ""]
+    return [*asked, Number(row["output_tps"]), ratio, Number(paper), Number(ratio.value - paper), ""]
+
+
+def drawing(name: str, title: str, rows: pd.DataFrame, source: str) -> Drawing:
+    """Throughput and time to first token against concurrency, and the frontier of TPS per user and per GPU."""
+    gpus = rows["gpus"].fillna(1) if "gpus" in rows else 1
+    rows = rows.assign(per_gpu=rows["output_tps"] / gpus).sort_values("concurrency")
+    panels: list[tuple[str, str, Callable[[Axes], None]]] = [("concurrency", "output_tps", _throughput)]
+    if "output_tps_request" in rows and rows["output_tps_request"].notna().any():
+        panels.append(("output_tps_request", "per_gpu", _frontier))
+    if "ttft_ms" in rows and rows["ttft_ms"].notna().any():
+        panels.append(("concurrency", "ttft_ms", _first_token))
+    with look():
+        figure = Figure(figsize=(4.6 * len(panels), 4.3), layout="constrained")
+        drawn = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (x, y, dress) in zip(drawn, panels, strict=True):
+            for label in dict.fromkeys(map(str, rows["label"])):
+                line = rows[rows["label"] == label]
+                axes.plot(line[x], line[y], marker=marker(label), markersize=4, color=colour(label), linewidth=1.3)
+            dress(axes)
+            if x == "concurrency":
+                _ticks(axes, rows[x])
+            axes.margins(x=0.3)
+        headline(figure, f"Throughput of {title}")
+        for axes, (x, y, _) in zip(drawn, panels, strict=True):
+            last = rows.groupby("label", sort=False).tail(1)
+            ends = zip(last[x], last[y], last["label"], strict=True)
+            points = [(float(a), float(b), str(text), colour(str(text))) for a, b, text in ends]
+            label_points(axes, points, left=dress is _frontier)
+    caption = "Exact lengths, end of sequence ignored; counts from token ids; warm-up outside the clock."
+    return Drawing(name, f"Throughput of {title}", caption, figure, [f"throughput/{source}.csv"])
+
+
+def _throughput(axes: Axes) -> None:
+    axes.set(title="Job", xscale="log", xlabel="concurrency (log)", ylabel="output tokens/s", ylim=(0, None))
+
+
+def _frontier(axes: Axes) -> None:
+    axes.set(title="Frontier", xlabel="output tokens/s per user", ylabel="output tokens/s per GPU", ylim=(0, None))
+
+
+def _first_token(axes: Axes) -> None:
+    axes.set(title="Waiting", xscale="log", yscale="log", xlabel="concurrency (log)")
+    axes.set_ylabel("mean time to first token (ms, log)")
+
+
+def _ticks(axes: Axes, values: "pd.Series[float]") -> None:
+    axes.xaxis.set_major_locator(FixedLocator(sorted(values.unique())))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))

@@ -1,0 +1,102 @@
+"""Throughput and kernels: ratios within one file, the paper's beside them, failures visible, strangers ignored."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sawbench.report import kernels, retrieval, serving
+from sawbench.report.content import Drawing, Table
+from sawbench.report.records import Number, Study
+
+ROOT = Path(__file__).parents[2]
+BENCH = """model,method,options,load,concurrency,output_tps,output_tps_request,ttft_ms,gpus,error
+qwen3-8b,bf16,,d16384_1024,8,400,50,900,1,
+qwen3-8b,bf16,,d16384_1024,64,1000,20,9000,1,
+qwen3-8b,int4,,d16384_1024,8,480,60,900,1,
+qwen3-8b,int4,,d16384_1024,64,1500,25,7000,1,
+qwen3-8b,kmeans,,d16384_1024,64,,,,1,out of memory
+"""
+KERNELS = """family,kernel,batch,context,query_heads,kv_heads,head_dim,page_size,bytes,floor_us,time_us,low_us,high_us,\
+tb_per_s,fraction,vs_bf16,error,note
+paged_decode,int4,16,1024,32,8,128,128,1000,10,20,19,21,2.1,0.5,2.0,0.001,
+paged_decode,int4,16,16384,32,8,128,128,16000,100,160,158,163,2.6,0.62,2.2,0.001,
+paged_decode,sdpa_cudnn,16,16384,32,8,128,128,64000,400,410,400,420,4.2,0.98,1.0,0.001,
+paged_decode,int8,16,16384,32,8,128,128,32000,200,,,,,,,0.2,wrong: error 2e-01 above 5e-03
+"""
+
+
+def rows(table: Table) -> list[dict[str, object]]:
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for folder in ("throughput", "kernels"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "throughput" / "h200.csv").write_text(BENCH)
+    (tmp_path / "throughput" / "other.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "kernels" / "h200.csv").write_text(KERNELS)
+    (tmp_path / "kernels" / "other.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "paper").symlink_to(ROOT / "results" / "paper")
+    return tmp_path
+
+
+def test_measured_ratios_stand_beside_the_papers(root: Path) -> None:
+    drawing, table = serving.contents(Study.read(root))
+    assert isinstance(drawing, Drawing)
+    assert isinstance(table, Table)
+    found = {(row["method"], row["concurrency"]): row for row in rows(table)}
+    int4 = found["int4", Number(64)]
+    assert int4["ratio to BF16"] == Number(1.5)
+    paper = pd.read_csv(root / "paper" / "throughput_h100_tp1.csv")
+    theirs = paper[(paper["kv_config"] == "INT4") & (paper["concurrency"] == 64) & (paper["context"] == "long")]
+    assert int4["paper's ratio"] == Number(float(theirs["output_tps_speedup_vs_bf16"].iloc[0]))
+
+
+def test_a_failed_cell_keeps_its_row_and_its_error(root: Path) -> None:
+    *_, table = serving.contents(Study.read(root))
+    assert isinstance(table, Table)
+    failed = rows(table)[-1]
+    assert failed["output tokens/s"] is None
+    assert failed["note"] == "out of memory"
+
+
+def test_the_papers_ratios_are_found_by_load_and_method(root: Path) -> None:
+    found = serving.published(Study.read(root))
+    assert {method for method, _, _ in found} == {"bf16", "int4", "bdr"}
+    assert {load for _, load, _ in found} == {"d16384_1024", "d256_1024", "d8192_1024"}
+    assert all(ratio == 1 for (method, _, _), ratio in found.items() if method == "bf16")
+
+
+def test_a_wrong_kernel_has_a_note_and_no_place_in_a_figure(root: Path) -> None:
+    fraction, ratio, table = kernels.contents(Study.read(root))
+    assert [fraction.name, ratio.name] == ["kernels-h200-paged-decode-fraction", "kernels-h200-paged-decode-ratio"]
+    assert isinstance(table, Table)
+    wrong = rows(table)[-1]
+    assert wrong["time (us)"] is None
+    assert str(wrong["note"]).startswith("wrong")
+    assert rows(table)[1]["time (us)"] == Number(160, 158, 163)
+    assert isinstance(fraction, Drawing)
+    drawn = {text.get_text() for axes in fraction.figure.axes for text in axes.texts}
+    assert drawn == {"int4", "sdpa_cudnn"}
+
+
+def test_share_found_by_length_weighs_questions() -> None:
+    frame = pd.DataFrame({"run": ["r"] * 3, "length": [4096, 4096, 8192], "score": [1.0, 0.0, 0.5], "n": [3, 1, 4]})
+    grid = retrieval.by_length(frame)
+    assert list(grid.loc["r"]) == [0.75, 0.5]
+
+
+def test_retrieval_has_a_line_and_a_row_for_each_method(tmp_path: Path) -> None:
+    keys = "model,method,options,task,engine,attention,prefill,dtypes,run"
+    runs = [f"toy,{method},,passkey,hf,naive,quantized,,toy-{method}" for method in ("bf16", "int4")]
+    metric = [f"{run},found,0.{at}5,share,0.1,0.9,8" for at, run in enumerate(runs)]
+    cells = [f"{run},{length},0.5,0.{at}5,0,1,4" for at, run in enumerate(runs) for length in (4096, 8192)]
+    (tmp_path / "metrics.csv").write_text("\n".join([f"{keys},metric,value,unit,low,high,n", *metric]) + "\n")
+    (tmp_path / "passkey_found.csv").write_text("\n".join([f"{keys},length,depth,score,low,high,n", *cells]) + "\n")
+    drawing, table = retrieval.contents(Study.read(tmp_path))
+    assert isinstance(drawing, Drawing)
+    assert {text.get_text() for text in drawing.figure.axes[0].texts} == {"bf16", "int4"}
+    assert isinstance(table, Table)
+    assert [row["method"] for row in rows(table)] == ["int4", "bf16"]
