@@ -11,6 +11,7 @@ from sawbench.core.replay import Replay
 from sawbench.engine.hf import HFEngine
 
 PROMPTS = prompts(5, 9, 3, 17)
+GREEDY = Sampling(12)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def engine(loaded: TinyLoaded, name: str, **options: object) -> HFEngine:
     return HFEngine(loaded, method, synthetic_tensors(method, loaded.facts), **options)
 
 
-def answers(made: HFEngine, sampling: Sampling = Sampling(12)) -> dict[str, tuple[int, ...]]:
+def answers(made: HFEngine, sampling: Sampling = GREEDY) -> dict[str, tuple[int, ...]]:
     return {c.id: c.tokens for c in made.generate([Request(str(i), p, sampling) for i, p in enumerate(PROMPTS)])}
 
 

@@ -4,13 +4,15 @@ import random
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
-from helpers.methods import load_method, synthetic_tensors
+from helpers.methods import CONFIGS, load_method, synthetic_tensors
 from helpers.models import TinyLoaded, prompts, tiny
 from sawbench.attention.paged import NaivePages
 from sawbench.core.engine import Request, Sampling
 from sawbench.core.errors import UserError
 from sawbench.core.replay import Replay
+from sawbench.engine.build import build_engine
 from sawbench.engine.hf import HFEngine
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.rows import Rows
@@ -36,8 +38,8 @@ def paged(loaded: TinyLoaded, name: str, pages: int = 64, max_running: int = 4, 
     )
 
 
-def requests(sampling: Sampling = Sampling(12)) -> list[Request]:
-    return [Request(str(i), p, sampling) for i, p in enumerate(PROMPTS)]
+def requests() -> list[Request]:
+    return [Request(str(i), p, Sampling(12)) for i, p in enumerate(PROMPTS)]
 
 
 def expected(loaded: TinyLoaded, name: str, asked: list[Request]) -> dict[str, tuple]:
@@ -124,6 +126,36 @@ def test_bytes_are_pages_times_bytes_a_page(loaded: TinyLoaded) -> None:
     assert made.pool_bytes == allocated == 20 * made.cache.page_bytes
     list(made.generate(requests()))
     assert made.cache_report().bits_per_value == 5.0
+
+
+def build(loaded: TinyLoaded, **options: object) -> PagedEngine:
+    shipped = OmegaConf.load(CONFIGS.parent / "engine" / "paged.yaml")
+    config = OmegaConf.merge({"prefill": "quantized", "attention": "auto"}, {"engine": shipped})
+    config.engine.update({"max_running": 4, "kv_bytes": 100_000, "page_size": 8, **options})
+    config.engine.prefill, config.engine.attention = config.prefill, options.get("attention", config.attention)
+    return build_engine(config.engine, loaded, load_method("int4"), {})
+
+
+def test_the_pool_is_sized_from_a_budget(loaded: TinyLoaded) -> None:
+    made = build(loaded)
+    assert 100_000 - made.cache.page_bytes < made.pool_bytes <= 100_000
+    assert answers(made, requests()) == expected(loaded, "int4", requests())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention": "triton"}, "needs a CUDA device"),
+        ({"attention": "flash"}, "auto, naive, triton"),
+        ({"kv_bytes": 100}, "at least two are needed"),
+        ({"page_size": 12}, "no power of two"),
+        ({"max_running": 0}, "must be at least 1"),
+        ({"graphs": True}, "needs attention=triton"),
+    ],
+)
+def test_options_that_cannot_be_are_said(options: dict[str, object], message: str, loaded: TinyLoaded) -> None:
+    with pytest.raises(UserError, match=message):
+        build(loaded, **options)
 
 
 def test_what_cannot_fit_even_alone_is_refused(loaded: TinyLoaded) -> None:

@@ -37,7 +37,7 @@ def mask(*args: Any, **kwargs: Any) -> Tensor | None:
     return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
 
 
-def install(model: nn.Module) -> None:
+def install(model: Any) -> None:
     """Make ``model`` attend through this module."""
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)

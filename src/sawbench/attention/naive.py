@@ -62,7 +62,8 @@ def _allowed(mask: Tensor | None, start: int, stop: int, tokens: int, length: in
 
 def _block(keys: list[tuple[Tensor, Tensor]], values: list[Tensor], allowed: Tensor, scaling: float) -> list[Tensor]:
     kv_heads = values[0].shape[2]
-    scores = sum(_grouped(q, kv_heads) @ k.permute(0, 2, 3, 1)[:, :, None] for q, k in keys)
+    terms = [_grouped(q, kv_heads) @ k.permute(0, 2, 3, 1)[:, :, None] for q, k in keys]
+    scores = sum(terms[1:], start=terms[0])
     # The most negative number, not infinity: a padding query that may look nowhere stays finite.
     scores = (scores * scaling).masked_fill(~allowed[:, :, None], torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)

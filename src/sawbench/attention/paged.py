@@ -3,13 +3,13 @@
 Two backends keep it: naive (this file: PyTorch, any method, any dtype) and triton (``paged_triton``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface
 
 from sawbench.attention.naive import attend
@@ -70,15 +70,15 @@ class PagedCache(Protocol):
 
 
 def attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float,
     pages: PagedStep, **kwargs: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """The attention function for a flat step [1, H, T, D]; ``pages`` reaches it as a keyword of the model's forward."""
-    flat = [x[0].transpose(0, 1) for x in (query, key, value)]
-    return pages.cache.attend(module.layer_idx, *flat, scaling, pages)[None], None
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    return pages.cache.attend(module.layer_idx, q, k, v, scaling, pages)[None], None
 
 
-def install(model: nn.Module) -> None:
+def install(model: Any) -> None:
     """Make ``model`` attend over pages. No mask function is registered: lengths and chunks say what a token sees."""
     AttentionInterface.register(NAME, attention)
     if model.config._attn_implementation != NAME:  # another engine may have had the model meanwhile
@@ -109,16 +109,22 @@ class NaivePages:
             for rows in self.rows
         ]
 
+    @classmethod
+    def sized(
+        cls, budget: Callable[[int], int], layers: Sequence[BoundLayer], loaded: Any, page_size: int
+    ) -> "NaivePages":
+        """As many pages as ``budget`` gives for the bytes of one."""
+        parameter = next(loaded.model.parameters())
+        rows = [_token_planes(layer, loaded.shape, parameter.dtype, parameter.device) for layer in layers]
+        pages = budget(page_size * sum(_plane_bytes(rows).values()))
+        return cls(layers, loaded.shape, pages, page_size, parameter.dtype, parameter.device)
+
     @property
     def page_bytes(self) -> int:
         return self.page_size * sum(self.plane_bytes().values())
 
     def plane_bytes(self) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for rows in self.rows:
-            for name, row in rows.items():
-                total[name] = total.get(name, 0) + prod(row.shape) * row.dtype.itemsize
-        return total
+        return _plane_bytes(self.rows)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, step: PagedStep) -> Tensor:
         self._store(layer, key, value, step)
@@ -137,15 +143,8 @@ class NaivePages:
     def _read(self, layer: int, query: Tensor, place: ChunkPlace, scale: float) -> Tensor:
         slots = slots_of(place.block_table, place.length, self.page_size)
         positions = torch.arange(place.length, device=query.device)[None]
-        sides = [
-            {
-                name.removeprefix(f"{side}."): plane[slots][None]
-                for name, plane in self.planes[layer].items()
-                if name.startswith(side)
-            }
-            for side in ("key", "value")
-        ]
-        view = LayerView(self.layers[layer], *sides, positions)
+        stored = {name: plane[slots][None] for name, plane in self.planes[layer].items()}
+        view = LayerView(self.layers[layer], _side(stored, "key"), _side(stored, "value"), positions)
         return attend(query.transpose(0, 1)[None], view, None, scale)[0]
 
 
@@ -158,3 +157,16 @@ def _token_planes(layer: BoundLayer, shape: KVShape, dtype: torch.dtype, device:
         for side, codec in (("key", layer.key), ("value", layer.value))
         for name, plane in codec.encode(x, position).items()
     }
+
+
+def _plane_bytes(layers: Sequence[Mapping[str, Tensor]]) -> dict[str, int]:
+    """Bytes of a token by plane, summed over layers."""
+    total: dict[str, int] = {}
+    for rows in layers:
+        for name, row in rows.items():
+            total[name] = total.get(name, 0) + prod(row.shape) * row.dtype.itemsize
+    return total
+
+
+def _side(planes: Mapping[str, Tensor], side: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{side}."): plane for name, plane in planes.items() if name.startswith(f"{side}.")}

@@ -1,15 +1,9 @@
 """Attention over pages by the Triton kernels: what a bound method becomes there, or why it cannot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from sawbench_kernels.kmeans_assign import kmeans_assign
-from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode
-from sawbench_kernels.paged_prefill import PagedPrefill
-from sawbench_kernels.pages import PageLayout
-from sawbench_kernels.quantize_store.op import QuantizeStore
-from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
 from torch import Tensor
 
 from sawbench.attention.paged import PagedStep
@@ -18,6 +12,12 @@ from sawbench.core.shape import KVShape
 from sawbench.methods.method import BoundLayer, BoundSide
 from sawbench.methods.offsets import BoundCodebook, BoundKeyBias
 from sawbench.methods.quantizers import AffineInt, Raw
+from sawbench_kernels.kmeans_assign import kmeans_assign
+from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode
+from sawbench_kernels.paged_prefill import PagedPrefill
+from sawbench_kernels.pages import PageLayout
+from sawbench_kernels.quantize_store.op import QuantizeStore
+from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
 
 
 class Unservable(UserError):
@@ -74,7 +74,9 @@ def _by_head(side: BoundSide) -> Tensor | None:
 class TritonLayer:
     """One layer's three operations, made once."""
 
-    def __init__(self, layer: BoundLayer, layout: PageLayout, scale: float, positions: int, device: torch.device) -> None:
+    def __init__(
+        self, layer: BoundLayer, layout: PageLayout, scale: float, positions: int, device: torch.device
+    ) -> None:
         self.layer, self.layout = layer, layout
         bias = layer.key.offset
         split = KeyBias(bias.bias, bias.rotary) if isinstance(bias, BoundKeyBias) else None
@@ -107,30 +109,38 @@ class TritonPages:
     name = "triton"
 
     def __init__(
-        self,
-        layers: Sequence[BoundLayer],
-        shape: KVShape,
-        pages: int,
-        page_size: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        scale: float,
-        positions: int,
+        self, layers: Sequence[BoundLayer], layout: PageLayout, pages: int, scale: float, positions: int
     ) -> None:
-        self.layout = page_layout(layers[0], shape, page_size, dtype)
-        self.pages, self.page_size, self.count = pages, page_size, len(layers)
-        self.pool = self.layout.allocate(pages, device, len(layers))
-        self.planes = [self.layout.view(pool) for pool in self.pool]
-        self.layers = [TritonLayer(layer, self.layout, scale, positions, device) for layer in layers]
+        device = layers[0].key.device
+        self.layout, self.pages, self.page_size, self.scale = layout, pages, layout.page_size, scale
+        self.pool = layout.allocate(pages, device, len(layers))
+        self.planes = [layout.view(pool) for pool in self.pool]
+        self.layers = [TritonLayer(layer, layout, scale, positions, device) for layer in layers]
+
+    @classmethod
+    def sized(
+        cls, budget: Callable[[int], int], layers: Sequence[BoundLayer], loaded: Any, page_size: int, positions: int
+    ) -> "TritonPages":
+        """As many pages as ``budget`` gives for the bytes of one; contexts of at most ``positions`` tokens.
+
+        Raises:
+            Unservable: the kernels do not read what the method stores.
+        """
+        layout = page_layout(layers[0], loaded.shape, page_size, next(loaded.model.parameters()).dtype)
+        scale = next(m.scaling for m in loaded.model.modules() if hasattr(m, "layer_idx") and hasattr(m, "scaling"))
+        context = min(loaded.max_length, positions)
+        return cls(layers, layout, budget(layout.page_bytes * len(layers)), scale, context)
 
     @property
     def page_bytes(self) -> int:
-        return self.layout.page_bytes * self.count
+        return self.layout.page_bytes * len(self.layers)
 
     def plane_bytes(self) -> Mapping[str, int]:
-        return {plane.name: plane.bytes // self.page_size * self.count for plane in self.layout.planes}
+        return {plane.name: plane.bytes // self.page_size * len(self.layers) for plane in self.layout.planes}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, step: PagedStep) -> Tensor:
+        if scale != self.scale:
+            raise ValueError(f"layer {layer} scales scores by {scale}, the kernels were made for {self.scale}")
         ops, planes = self.layers[layer], self.planes[layer]
         ops.store(
             key,

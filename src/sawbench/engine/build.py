@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sawbench.core.errors import UserError, illegal
 from sawbench.engine.hf import HFEngine
+from sawbench.engine.paged.build import build_paged, check_paged
 from sawbench.methods.method import KVMethod
 from sawbench.models import LoadedModel
 
@@ -52,4 +53,4 @@ class Builder(NamedTuple):
     build: Callable[[Any, LoadedModel, KVMethod, Mapping[str, Tensor]], Any]
 
 
-ENGINES = {"hf": Builder(_check_hf, _hf)}
+ENGINES = {"hf": Builder(_check_hf, _hf), "paged": Builder(check_paged, build_paged)}

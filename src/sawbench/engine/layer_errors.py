@@ -24,7 +24,7 @@ class ErrorMeter:
         scaling: float,
         output: Tensor,
     ) -> None:
-        """``key`` and ``value`` [B, T, H, D] are the whole sequence's, exact; ``output`` [B, T, Hq, D] read the cache."""
+        """``key``, ``value`` [B, T, H, D]: the whole sequence, exact; ``output`` [B, T, Hq, D] came from the cache."""
         wide = torch.promote_types(key.dtype, torch.float32)
         positions = layer.cache.row_positions(key.shape[1], key)
         exact_output = attend_exact(query, key, value, mask, scaling)

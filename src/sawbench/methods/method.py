@@ -44,7 +44,8 @@ class Side:
         return (part for part in self.parts() if hasattr(part, "fit"))
 
     def bind(self, site: Site) -> "BoundSide":
-        return BoundSide(self.offset.bind(site), self.transform.bind(site), self.quantizer, site.facts.shape.head_dim)
+        offset, transform = self.offset.bind(site), self.transform.bind(site)
+        return BoundSide(offset, transform, self.quantizer, site.facts.shape.head_dim, site.device)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class BoundSide:
     transform: BoundTransform
     quantizer: Quantizer
     head_dim: int
+    device: torch.device
 
     def encode(self, x: Tensor, positions: Tensor) -> Planes:
         """Bytes to store for x [B, T, H, D] at ``positions`` [B, T]; the subtraction is at least float32."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from sawbench.core.errors import UserError
 from sawbench.methods.parts import BoundTransform, ModelFacts, SideName, Site
-import torch
 from sawbench_kernels.hadamard.naive import hadamard
 
 

@@ -53,12 +53,19 @@ class _Flight:
 
 
 class PagedEngine:
-    """One loaded model, one pool of pages. ``runner`` decides how a step runs (eagerly, or decodes from CUDA graphs)."""
+    """One loaded model and one pool of pages; ``runner`` decides how a step runs (eagerly, or from CUDA graphs)."""
 
     def __init__(
-        self, loaded: LoadedModel, cache: PagedCache, runner: Runner, *, max_running: int, chunk: int, values_per_token: int,
+        self,
+        loaded: LoadedModel,
+        cache: PagedCache,
+        runner: Runner,
+        *,
+        max_running: int,
+        chunk: int,
+        values_per_token: int,
         shared_bytes: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.loaded, self.cache, self.runner = loaded, cache, runner
         self.tokenizer, self.max_length = loaded.tokenizer, loaded.max_length
         self.max_running, self.chunk = max_running, chunk
@@ -105,12 +112,10 @@ class PagedEngine:
         self.scheduler.launched(step)
         if tokens.device.type == "cpu":
             return _Flight(step, sampled, tokens, finite, None)
-        host = [
-            torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t, non_blocking=True) for t in (tokens, finite)
-        ]
         event = torch.cuda.Event()
+        sent = _to_host(tokens), _to_host(finite)
         event.record()
-        return _Flight(step, sampled, *host, event)
+        return _Flight(step, sampled, sent[0], sent[1], event)
 
     def _land(self, flight: _Flight) -> Landed:
         tokens, finite = flight.wait()
@@ -198,6 +203,6 @@ class PagedEngine:
         }
 
 
-def shared_bytes(layers: Sequence[Any]) -> int:
-    """Bytes that a method holds once for the model."""
-    return sum(t.nbytes for layer in layers for t in layer.shared_tensors())
+def _to_host(device: Tensor) -> Tensor:
+    """A pinned copy that is on its way: read it after an event recorded behind it."""
+    return torch.empty(device.shape, dtype=device.dtype, pin_memory=True).copy_(device, non_blocking=True)

@@ -17,7 +17,7 @@ TOLERANCE = 2e-2  # of bf16 outputs of size one
 
 
 def fuse(model: nn.Module) -> list[str]:
-    """Replace what can be replaced in ``model`` (in place, on CUDA) and say what was: names of classes and functions."""
+    """Replace what can be replaced in ``model`` (in place, on CUDA); the names of what was."""
     fused = {type(m).__name__ for m in model.modules() if _fuse_norm(m)}
     fused |= {type(m).__name__ for m in model.modules() if _fuse_mlp(m)}
     return sorted(fused | _fuse_rotary(model))
@@ -37,7 +37,7 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return nn.functional.rms_norm(x, weight.shape, weight, eps)
 
 
-def _fuse_mlp(module: nn.Module) -> bool:
+def _fuse_mlp(module: Any) -> bool:
     """``down(silu(gate x) * up x)``: the product of activation and gate in one kernel."""
     names = ("gate_proj", "up_proj", "down_proj")
     if not all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
@@ -62,7 +62,9 @@ def _replace(module: nn.Module, fused: Callable[[Tensor], Tensor], x: Tensor) ->
     """Give ``module`` the fused forward if it agrees with its own on ``x``."""
     with torch.inference_mode():
         own, new = module(x), fused(x)
-        if not torch.allclose(own.float(), new.float(), rtol=TOLERANCE, atol=TOLERANCE * float(own.float().abs().max())):
+        if not torch.allclose(
+            own.float(), new.float(), rtol=TOLERANCE, atol=TOLERANCE * float(own.float().abs().max())
+        ):
             return False
     module.forward = fused
     return True

@@ -1,0 +1,112 @@
+"""A paged engine from its configuration: which backend, how many pages, graphs or not."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sawbench.attention.paged import NaivePages, PagedCache
+from sawbench.core.errors import UserError, illegal
+from sawbench.engine.paged.engine import PagedEngine
+from sawbench.engine.paged.rows import Rows
+from sawbench.engine.paged.runner import Runner
+from sawbench.methods.method import BoundLayer, KVMethod
+from sawbench.models import LoadedModel
+
+log = logging.getLogger(__name__)
+
+CPU_POOL = 1_000_000_000
+LONGEST = 131_072  # tokens of context that the kernels address
+BACKENDS = ("auto", "naive", "triton")
+
+
+def build_paged(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str, Tensor]) -> PagedEngine:
+    """The paged engine of ``configs/engine/paged.yaml`` for one model and method.
+
+    Raises:
+        UserError: an option that is not legal, a backend that cannot serve the method here, a pool without pages.
+    """
+    check_paged(config)
+    device = next(loaded.model.parameters()).device
+    layers = method.bind(loaded.facts, tensors, device)
+    cache = _cache(config, loaded, layers, device)
+    context = min(loaded.max_length, LONGEST)
+    rows = Rows(config.max_running, -(-context // config.page_size), device)
+    return PagedEngine(
+        loaded,
+        cache,
+        _runner(config, loaded, cache, rows),
+        max_running=config.max_running,
+        chunk=config.chunk,
+        values_per_token=loaded.shape.values_per_token,
+        shared_bytes=sum(t.nbytes for layer in layers for t in layer.shared_tensors()),
+    )
+
+
+def check_paged(config: Any) -> None:
+    """Needs no weights.
+
+    Raises:
+        UserError: an option that is not legal, or not on this machine.
+    """
+    if config.attention not in BACKENDS:
+        raise illegal("attention", config.attention, BACKENDS)
+    if config.attention == "triton" and not torch.cuda.is_available():
+        raise UserError("attention=triton needs a CUDA device: legal here: auto, naive")
+    if config.prefill != "quantized":
+        raise UserError(f"prefill={config.prefill} is not for engine=paged, whose prompts attend to what is stored")
+    if config.page_size < 1 or config.page_size & config.page_size - 1:
+        raise UserError(f"engine.page_size={config.page_size} is no power of two")
+    for name in ("chunk", "max_running"):
+        if config[name] < 1:
+            raise UserError(f"engine.{name}={config[name]} must be at least 1")
+
+
+def _cache(config: Any, loaded: LoadedModel, layers: list[BoundLayer], device: torch.device) -> PagedCache:
+    if config.attention != "naive" and device.type == "cuda":
+        from sawbench.attention.paged_triton import TritonPages, Unservable
+
+        try:
+            return TritonPages.sized(
+                lambda cost: _pages(config, device, cost), layers, loaded, config.page_size, LONGEST
+            )
+        except Unservable as reason:
+            if config.attention == "triton":
+                raise
+            log.warning("%s (chosen)", reason)
+    return NaivePages.sized(lambda cost: _pages(config, device, cost), layers, loaded, config.page_size)
+
+
+def _pages(config: Any, device: torch.device, page_bytes: int) -> int:
+    """Pages that the budget pays for, page 0 included."""
+    budget = int(config.kv_bytes) if config.kv_bytes else _free_bytes(config.gpu_memory, device)
+    pages = budget // page_bytes
+    if pages < 2:
+        option = f"engine.kv_bytes={config.kv_bytes}" if config.kv_bytes else f"engine.gpu_memory={config.gpu_memory}"
+        raise UserError(f"{option} leaves {budget} bytes for KV pages of {page_bytes}: at least two are needed")
+    return pages
+
+
+def _free_bytes(share: float, device: torch.device) -> int:
+    if device.type == "cpu":
+        return CPU_POOL
+    if not 0 < share <= 1:
+        raise UserError(f"engine.gpu_memory={share} is not a share between 0 and 1")
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    return max(0, int(share * total) - (total - free))
+
+
+def _runner(config: Any, loaded: LoadedModel, cache: PagedCache, rows: Rows) -> Runner:
+    graphs = config.graphs if config.graphs != "auto" else cache.name == "triton"
+    if not graphs:
+        return Runner(loaded.model, cache, rows)
+    if cache.name != "triton":
+        raise UserError("engine.graphs=true needs attention=triton: the naive backend reads lengths on the host")
+    from sawbench.engine.paged.fuse import fuse
+    from sawbench.engine.paged.graphs import GraphRunner
+
+    fuse(loaded.model)
+    return GraphRunner(loaded.model, cache, rows)
