@@ -5,8 +5,13 @@ from typing import Any, Protocol
 
 
 class SampleSink(Protocol):
-    """A cell's samples.jsonl. ``done`` maps a sample's id to what is already on disk; ``add`` writes one more, durably."""
+    """A cell's samples.jsonl."""
 
-    done: Mapping[str, Mapping[str, Any]]
+    @property
+    def done(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is already on disk, by sample id."""
+        ...
 
-    def add(self, sample_id: str, sample: Mapping[str, Any]) -> None: ...
+    def add(self, sample_id: str, sample: Mapping[str, Any]) -> None:
+        """Write one more, durably."""
+        ...

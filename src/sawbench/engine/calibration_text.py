@@ -20,9 +20,14 @@ BATCH = 16  # conversations written at once
 class CalibrationText(Protocol):
     """A source of tokens. ``tokens`` None: as many as the method wants. ``artifact``: a file to use as it is."""
 
-    tokens: int | None
-    seed: int
-    artifact: str | None
+    @property
+    def tokens(self) -> int | None: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def artifact(self) -> str | None: ...
 
     def describe(self) -> dict[str, Any]:
         """What decides the text, apart from the model and the number of tokens; part of an artifact's key."""
