@@ -89,11 +89,14 @@ class PagedEngine:
         self.runner.rows.reserve(
             max((r.sampling.max_new_tokens for r in requests if r.sampling.temperature > 0), default=1)
         )
-        scheduler = self.scheduler = Scheduler(
-            self.blocks, min(concurrency or self.max_running, self.max_running), self.chunk
-        )
+        scheduler = Scheduler(self.blocks, min(concurrency or self.max_running, self.max_running), self.chunk)
         for request in requests:
             scheduler.add(request)
+        yield from self.drive(scheduler)
+
+    def drive(self, scheduler: Scheduler) -> Iterator[Landed]:
+        """Run what ``scheduler``, over this engine's ``blocks``, holds; yield each step as its tokens land."""
+        self.scheduler = scheduler
         flight: _Flight | None = None
         try:
             while scheduler.busy:
@@ -112,8 +115,8 @@ class PagedEngine:
         self.scheduler.launched(step)
         if tokens.device.type == "cpu":
             return _Flight(step, sampled, tokens, finite, None)
-        event = torch.cuda.Event()
         sent = _to_host(tokens), _to_host(finite)
+        event = torch.cuda.Event()
         event.record()
         return _Flight(step, sampled, sent[0], sent[1], event)
 
