@@ -21,7 +21,7 @@ from sawbench.methods.method import KVMethod
 from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
-from sawbench.verbs.labels import changed_options
+from sawbench.verbs.labels import BATCHING, changed_options
 from sawbench.verbs.loading import Shelf
 
 
@@ -65,7 +65,7 @@ class Job:
         config = OmegaConf.to_container(self.config, resolve=True)
         assert isinstance(config, dict)
         method = {key: config["method"][key] for key in ("key", "value") if key in config["method"]}
-        engine = {key: value for key, value in config["engine"].items() if key != "batch_size"}
+        engine = {key: value for key, value in config["engine"].items() if key not in BATCHING}
         identity = {
             "model": {**self.plan.identity, "dtype": str(self.dtype).removeprefix("torch.")},
             "method": {"name": self.method.name, "options": changed_options(self.config), **method},

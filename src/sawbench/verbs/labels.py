@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 from sawbench.config import choices, compose
 
 SETTINGS = ("prefill", "attention", "seed")
-NO_MATTER = (*SETTINGS, "batch_size")
-"""Keys of an engine that are named already, or change no number."""
+BATCHING = ("batch_size", "max_running", "kv_bytes", "gpu_memory")
+"""Keys of an engine that decide how much runs at once: no part of what is measured."""
 
 
 def row_label(config: DictConfig) -> str:

@@ -15,7 +15,7 @@ from sawbench.core.errors import UserError
 from sawbench.core.records import Metric, TaskResult
 from sawbench.results import Cell, RunStore, write_tidy
 from sawbench.verbs.job import Job
-from sawbench.verbs.labels import group_label, row_label
+from sawbench.verbs.labels import BATCHING, group_label, row_label
 from sawbench.verbs.loading import Shelf, out_of_memory
 from sawbench.verbs.table import table
 
