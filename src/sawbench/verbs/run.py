@@ -97,9 +97,8 @@ def attempt(job: Job, store: RunStore, shelf: Shelf, alone: bool) -> Outcome:
 def explain(error: Exception, job: Job) -> str:
     """One line; an error that nobody foresaw leaves its traceback in the log too."""
     if out_of_memory(error):
-        return (
-            f"out of memory on {job.device}: lower engine.batch_size={job.config.engine.batch_size}; samples are kept"
-        )
+        option = next(key for key in BATCHING if key in job.config.engine)
+        return f"out of memory on {job.device}: lower engine.{option}={job.config.engine[option]}; samples are kept"
     log.error("a run failed", exc_info=error)
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
