@@ -37,13 +37,17 @@ class TinyLoaded:
 
 
 def tiny(
-    model_type: str = "qwen2", kv_heads: int = 2, dtype: torch.dtype = torch.float64, bias: float = 5.0
+    model_type: str = "qwen2",
+    kv_heads: int = 2,
+    dtype: torch.dtype = torch.float64,
+    bias: float = 5.0,
+    head_dim: int = 32,
 ) -> TinyLoaded:
-    """Two layers, four query heads of 32 dimensions, weights wide enough that answers vary; Qwen2 keys get a bias."""
+    """Two layers, four query heads, weights wide enough that answers vary; Qwen2 keys get a bias."""
     torch.manual_seed(0)
     config = CONFIG_MAPPING[model_type](
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=kv_heads,
-        head_dim=32, vocab_size=VOCAB, max_position_embeddings=512, tie_word_embeddings=False, pad_token_id=0,
+        head_dim=head_dim, vocab_size=VOCAB, max_position_embeddings=1024, tie_word_embeddings=False, pad_token_id=0,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config).to(dtype).eval()
     with torch.no_grad():
@@ -53,10 +57,13 @@ def tiny(
         for name, parameter in model.named_parameters():
             if name.endswith("k_proj.bias"):
                 parameter.normal_(std=bias)
-    shape = KVShape(2, 4, kv_heads, 32)
-    half = torch.arange(16)
-    rotary = Rotary(torch.stack((half, half + 16), -1), 10000.0 ** (-half.double() / 16), 1.0)
-    biases = [p.detach().unflatten(0, (kv_heads, 32)) for n, p in model.named_parameters() if n.endswith("k_proj.bias")]
+    shape = KVShape(2, 4, kv_heads, head_dim)
+    half = torch.arange(head_dim // 2)
+    frequencies = 10000.0 ** (-2 * half.double() / head_dim)
+    rotary = Rotary(torch.stack((half, half + head_dim // 2), -1), frequencies, 1.0)
+    biases = [
+        p.detach().unflatten(0, (kv_heads, head_dim)) for n, p in model.named_parameters() if n.endswith("k_proj.bias")
+    ]
     return TinyLoaded(
         model, CharTokenizer(), ModelFacts(f"tiny-{model_type}", shape, rotary, tuple(biases) or None), shape
     )
