@@ -1,5 +1,7 @@
 """The engine on transformers.generate: token for token, in any batch, at any chunking, for every method (float64)."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -135,6 +137,28 @@ def test_errors_by_layer_and_head(loaded: TinyLoaded) -> None:
         assert exact.output < 1e-12
         assert 0 < eight.key < four.key
         assert 0 < eight.output < four.output
+
+
+def test_key_channels_show_an_outlier_and_what_rotation_makes_of_it() -> None:
+    """A key bias of 100 in one channel stands out before; BDR spreads it, the split takes it away."""
+    outlier = tiny()
+    with torch.no_grad():
+        for name, parameter in outlier.model.named_parameters():
+            if name.endswith("k_proj.bias"):
+                parameter.zero_()
+                parameter[7] = 100
+    facts = replace(
+        outlier.facts, key_bias=tuple(100.0 * (torch.arange(64) == 7).unflatten(0, (2, 32)) for _ in range(2))
+    )
+    outlier = replace(outlier, facts=facts)
+    peaks = {}
+    for name in ("int4", "bdr", "kbias_bdr"):
+        channels = engine(outlier, name).key_channels([Replay("0", PROMPTS[3], PROMPTS[0])])
+        assert len(channels) == 2 * 2 * 2 * 32
+        peaks[name] = max(c.absmax for c in channels if c.stage == "after")
+        assert max(c.absmax for c in channels if c.stage == "before") > 90
+    assert peaks["int4"] > 90
+    assert peaks["kbias_bdr"] < peaks["bdr"] < peaks["int4"] / 2
 
 
 def test_non_finite_logits_are_seen(loaded: TinyLoaded) -> None:

@@ -29,6 +29,21 @@ class LayerError:
     output: float
 
 
+@dataclass(frozen=True)
+class KeyChannel:
+    """One channel of a head's keys over tokens: ``absmax`` and ``rms`` in the units of K.
+
+    ``stage`` before: as the model made them, after RoPE; after: as they meet the quantizer.
+    """
+
+    layer: int
+    head: int
+    channel: int
+    stage: str
+    absmax: float
+    rms: float
+
+
 class Replayer(Protocol):
     """An engine that can replay an answer through its method's cache."""
 
@@ -41,4 +56,8 @@ class Replayer(Protocol):
 
     def layer_errors(self, items: Sequence[Replay]) -> list[LayerError]:
         """Errors of every layer and KV head over the items; each layer sees the input the quantized run gave it."""
+        ...
+
+    def key_channels(self, items: Sequence[Replay]) -> list[KeyChannel]:
+        """The keys of every layer, head and channel over the items' tokens, in both stages."""
         ...

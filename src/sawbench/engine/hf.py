@@ -1,6 +1,6 @@
 """The engine on transformers.generate: any decoder, padded batches, the quantized cache in every forward."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from sawbench.attention.hf import cache_argument, install, watching_positions
 from sawbench.cache.hf import QuantizedCache
 from sawbench.core.engine import CacheReport, Completion, LogLikelihood, Request
-from sawbench.core.replay import LayerError, Replay
+from sawbench.core.replay import KeyChannel, LayerError, Replay
+from sawbench.engine.key_profile import KeyMeter
 from sawbench.engine.layer_errors import ErrorMeter
 from sawbench.engine.scores import score
 from sawbench.engine.steps import RowSampler, RowStop, completion, left_padded
@@ -121,16 +122,26 @@ class HFEngine:
         logits = torch.cat(parts, 1)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    @torch.inference_mode()
     def layer_errors(self, items: Sequence[Replay]) -> list[LayerError]:
         """Errors of every layer and KV head, one item at a time and in one chunk."""
         meter = ErrorMeter()
+        self._watch(items, meter)
+        return meter.errors()
+
+    def key_channels(self, items: Sequence[Replay]) -> list[KeyChannel]:
+        """Keys by layer, head and channel, before and after offset and transform."""
+        meter = KeyMeter()
+        self._watch(items, meter)
+        return meter.channels()
+
+    @torch.inference_mode()
+    def _watch(self, items: Sequence[Replay], observer: Callable[..., None]) -> None:
+        """Run each item alone and in one chunk; ``observer`` sees every attention."""
         for item in items:
             ids, mask = left_padded([item.prompt + item.answer], self.device)
             cache = self.new_cache()
-            cache.on_attention = meter
+            cache.on_attention = observer
             self._forward(ids, mask, cache, 1, 0)
-        return meter.errors()
 
     def _note(self, cache: QuantizedCache) -> None:
         report = cache.report()

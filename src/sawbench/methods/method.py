@@ -59,12 +59,19 @@ class BoundSide:
     device: torch.device
 
     def encode(self, x: Tensor, positions: Tensor) -> Planes:
-        """Bytes to store for x [B, T, H, D] at ``positions`` [B, T]; the subtraction is at least float32."""
+        """Bytes to store for x [B, T, H, D] at ``positions`` [B, T]."""
         planes = self.offset.describe(x)
+        return planes | self.quantizer.encode(self._reduced(x, planes, positions))
+
+    def residual(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What meets the quantizer: x minus its offset, transformed."""
+        return self._reduced(x, self.offset.describe(x), positions)
+
+    def _reduced(self, x: Tensor, planes: Planes, positions: Tensor) -> Tensor:
+        """The subtraction is at least float32: it cancels almost all of a large bias."""
         wide = torch.promote_types(x.dtype, torch.float32)
         offset = self.offset.value(planes, positions, wide)
-        residual = x if offset is None else x.to(wide) - offset
-        return planes | self.quantizer.encode(self.transform.forward(residual))
+        return self.transform.forward(x if offset is None else x.to(wide) - offset)
 
     def stored(self, planes: Planes, dtype: torch.dtype) -> Tensor:
         """What is stored, [B, T, H, D] in the transformed space and without the offset."""
