@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import DictConfig
+from safetensors.torch import load_file, save_file
 
 from models.hub_cache import COMMIT, TINY_QWEN3, write_hub_model
 from models.shapes import CPU
@@ -48,6 +49,25 @@ def test_sharded_weights_load(cache: Path) -> None:
     snapshot = write_hub_model(cache, HUB, shard_size="100KB")
     assert len(list(snapshot.glob("model-*.safetensors"))) > 1
     assert load_model(plan_model(qwen3_4b()), CPU, torch.float32).shape.layers == 2
+
+
+def test_a_models_own_sampling_defaults_do_not_enter_unseen(cache: Path) -> None:
+    snapshot = write_hub_model(cache, HUB)
+    defaults = {"eos_token_id": [258, 7], "repetition_penalty": 1.1, "temperature": 0.6, "do_sample": True}
+    (snapshot / "generation_config.json").write_text(json.dumps(defaults))
+    loaded = load_model(plan_model(qwen3_4b()), CPU, torch.float32)
+    assert loaded.eos_ids == (7, 256, 258)
+    assert not loaded.model.generation_config.do_sample
+    assert loaded.model.generation_config.repetition_penalty in (None, 1.0)
+
+
+def test_weights_that_a_file_lacks_are_not_made_up(cache: Path) -> None:
+    file = write_hub_model(cache, HUB) / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["model.layers.1.self_attn.k_proj.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"lacks 1 .*model\.layers\.1\.self_attn\.k_proj\.weight"):
+        load_model(plan_model(qwen3_4b()), CPU, torch.float32)
 
 
 def test_an_interrupted_download_is_missing_and_named(cache: Path) -> None:

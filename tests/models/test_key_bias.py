@@ -11,12 +11,12 @@ from models.shapes import tiny_model, tiny_plan
 from sawbench.config import group_config
 from sawbench.core.errors import UserError
 from sawbench.methods.method import Side
-from sawbench.methods.offsets import KeyBias
+from sawbench.methods.offsets import KeyBias, NoOffset
 from sawbench.methods.parts import Site
 from sawbench.methods.quantizers import Raw
 from sawbench.models import LoadedModel, plan_model
 from sawbench.models.capture import watching
-from sawbench.models.key_bias import measure_key_bias
+from sawbench.models.key_bias import SplitError, learn_key_bias, measure_key_bias
 from sawbench_kernels.key_bias import rotated_bias
 
 BIASED: dict[str, dict[str, Any]] = {
@@ -145,13 +145,15 @@ def squash(module: Any, args: Any, output: Tensor) -> Tensor:
 def test_a_nonlinearity_that_no_name_betrays_is_measured() -> None:
     loaded = tiny_model()
     loaded.model.model.layers[1].self_attn.k_proj.register_forward_hook(squash)
+    facts = learn_key_bias(loaded.facts, loaded.model)
     with pytest.raises(UserError, match="keys of layer 1 differ"):
-        measure_key_bias(loaded.model, loaded.facts.rotary)  # type: ignore[arg-type]
+        KeyBias().check(facts, "key")
+    NoOffset().check(facts, "key")
 
 
 def test_the_wrong_rotary_embedding_is_noticed() -> None:
     loaded = tiny_model()
     assert loaded.facts.rotary is not None
     interleaved = replace(loaded.facts.rotary, pairs=torch.arange(16).view(8, 2))
-    with pytest.raises(UserError, match="cannot be split off"):
+    with pytest.raises(SplitError, match="keys of layer 0 differ"):
         measure_key_bias(loaded.model, interleaved)

@@ -37,6 +37,7 @@ def shipped(name: str) -> Any:
 def test_every_model_file_is_named_after_its_model_and_checked_here() -> None:
     assert all(group_config("model", name).name == name for name in choices("model"))
     assert set(choices("model")) == {*PUBLISHED, "tiny"}
+    assert len({tuple(sorted(group_config("model", name))) for name in choices("model")}) == 1, "same options in each"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

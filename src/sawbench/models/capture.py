@@ -59,6 +59,19 @@ def capture(model: Any, tokens: Tensor) -> list[LayerSample]:
     return samples
 
 
+@torch.no_grad()
+def attention_shapes(model: Any) -> list[tuple[int, int, int]]:
+    """Query heads, KV heads and head size that each attention layer is really given, from a forward of one token."""
+    shapes: list[tuple[int, int, int]] = []
+
+    def keep(module: Any, query: Tensor, key: Tensor, value: Tensor) -> None:
+        shapes.append((query.shape[1], key.shape[1], key.shape[3]))
+
+    with watching(model, keep):
+        model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=model.device), use_cache=False)
+    return shapes
+
+
 def output_weight(attention: nn.Module) -> Tensor:
     """W_o of an attention module, float32 [hidden, Hq * D] on the CPU."""
     for name in _OUTPUT_NAMES:

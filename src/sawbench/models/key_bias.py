@@ -6,15 +6,16 @@ weights; on the loaded model the claim is measured: every attention layer is fed
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sawbench.core.errors import UserError
+from sawbench.methods.parts import ModelFacts
 from sawbench.models.architecture import attention_modules
 from sawbench.models.capture import watching
-from sawbench.models.rotary import position_dependent
+from sawbench.models.rotary import find_rotary, position_dependent
 from sawbench_kernels.key_bias import Rotary, rotated_bias
 
 _POSITIONS = (0, 1, 2, 5, 11, 23, 47, 95)
@@ -54,25 +55,38 @@ def _key_norm(attention: Any) -> str | None:
     return f"layer {attention.layer_idx} normalises keys between bias and RoPE ({found})" if found else None
 
 
+def learn_key_bias(facts: ModelFacts, model: Any) -> ModelFacts:
+    """``facts`` with the rotary embedding and the key bias of the loaded ``model``, or with the obstacle that measuring
+    met: methods without the split still run."""
+    facts = replace(facts, rotary=find_rotary(model, facts.shape.head_dim))
+    if facts.bias_obstacle or facts.rotary is None:
+        return facts
+    try:
+        return replace(facts, key_bias=measure_key_bias(model, facts.rotary))
+    except SplitError as error:
+        return replace(facts, bias_obstacle=str(error))
+
+
+class SplitError(Exception):
+    """Keys of a model are not ``R_j (W x + b)``, whatever their names say."""
+
+
 def measure_key_bias(model: Any, rotary: Rotary) -> tuple[Tensor, ...] | None:
     """``b`` of each layer, float32 [H, D] on the CPU; None where every layer's is zero.
 
     Raises:
-        UserError: keys are not ``R_j (W x + b)`` with this rotary embedding: the split would be wrong.
+        SplitError: keys are not ``R_j (W x + b)`` with this rotary embedding.
     """
-    zero, one, two = (_keys(model, scale) for scale in (0.0, 1.0, 2.0))
+    zero = _keys(model, 0.0)
     if not any(key.any() for key in zero):
         return None
     biases = [key[0] / rotary.scaling for key in zero]
     tolerance = _TOLERANCE.get(model.dtype, _HALF_TOLERANCE)
-    for layer, (b, k0, k1, k2) in enumerate(zip(biases, zero, one, two, strict=True)):
+    for layer, (b, k0, k1, k2) in enumerate(zip(biases, zero, _keys(model, 1.0), _keys(model, 2.0), strict=True)):
         turned = rotated_bias(b, rotary, torch.tensor(_POSITIONS))
         error = max((turned - k0).abs().max(), (k2 - k0 - 2 * (k1 - k0)).abs().max()) / k2.abs().max()
         if error > tolerance:
-            raise UserError(
-                f"the key bias of {type(model).__name__} cannot be split off: keys of layer {layer} differ from "
-                f"R_j (W x + b) by {float(error):.1e} of their largest value"
-            )
+            raise SplitError(f"keys of layer {layer} differ from R_j (W x + b) by {float(error):.1e} of the largest")
     return tuple(b.float() for b in biases)
 
 

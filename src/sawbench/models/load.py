@@ -1,23 +1,22 @@
 """Weights into memory, and what the loaded model says about itself."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 from sawbench.core.errors import UserError, illegal
 from sawbench.core.shape import KVShape
 from sawbench.methods.parts import LayerSample, ModelFacts
 from sawbench.models.architecture import attention_modules
-from sawbench.models.capture import capture
+from sawbench.models.capture import attention_shapes, capture
 from sawbench.models.gguf import convert
 from sawbench.models.hub import download
-from sawbench.models.key_bias import measure_key_bias
+from sawbench.models.key_bias import learn_key_bias
 from sawbench.models.plan import ModelPlan
-from sawbench.models.rotary import find_rotary
 from sawbench.models.tokenizers import byte_tokenizer, stop_ids
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -61,7 +60,7 @@ def load_model(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> Loa
     """The model of ``plan`` in eval mode on ``device``, with its tokenizer and its measured facts.
 
     Raises:
-        UserError: the weights could not be had, or contradict what the plan says of heads and key bias.
+        UserError: the weights could not be had, or contradict what the plan says of heads.
     """
     if plan.source.kind == "random":
         model, tokenizer = _random(plan, device, dtype), byte_tokenizer()
@@ -69,26 +68,28 @@ def load_model(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> Loa
         model, tokenizer = _pretrained(plan, _folder(plan), device, dtype)
     model.eval().requires_grad_(False)
     _require_shape(plan, model)
-    rotary = find_rotary(model, plan.shape.head_dim)
-    bias = measure_key_bias(model, rotary) if rotary and not plan.facts.bias_obstacle else None
+    stops = stop_ids(tokenizer, model.generation_config, plan.eos)
+    # A request says how it is decoded: a model's own defaults (a repetition penalty, say) must not enter unseen.
+    model.generation_config = GenerationConfig()
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
-        facts=replace(plan.facts, rotary=rotary, key_bias=bias),
+        facts=learn_key_bias(plan.facts, model),
         shape=plan.shape,
         identity=plan.identity,
         max_length=plan.max_length,
-        eos_ids=stop_ids(tokenizer, getattr(model, "generation_config", None), plan.eos),
+        eos_ids=stops,
     )
 
 
 def _require_shape(plan: ModelPlan, model: Any) -> None:
     """What the attention layers are really given must be what every check before was made for."""
-    samples = capture(model, torch.zeros(1, 1, dtype=torch.int64))
-    query, key = samples[0].query, samples[0].key
-    found = KVShape(len(samples), query.shape[1], key.shape[1], key.shape[2])
-    if found != plan.shape:
-        raise UserError(f"model={plan.name}: its attention layers have {found}, its configuration says {plan.shape}")
+    shape, found = plan.shape, attention_shapes(model)
+    if found != [(shape.query_heads, shape.kv_heads, shape.head_dim)] * shape.layers:
+        raise UserError(
+            f"model={plan.name}: its {len(found)} attention layers have (query heads, KV heads, head size) "
+            f"{sorted(set(found))}, its configuration says {shape}"
+        )
 
 
 def capture_layers(loaded: LoadedModel, tokens: Tensor) -> list[LayerSample]:
@@ -107,13 +108,17 @@ def _folder(plan: ModelPlan) -> Path:
 
 def _pretrained(plan: ModelPlan, folder: Path, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
     code = plan.trust_remote_code
-    model = AutoModelForCausalLM.from_pretrained(
+    model, report = AutoModelForCausalLM.from_pretrained(
         folder,
         device_map={"": device},
         trust_remote_code=code,
         local_files_only=True,
+        output_loading_info=True,
         **_precision(dtype),
     )
+    lacking = sorted(report["missing_keys"])
+    if lacking:
+        raise UserError(f"model={plan.name}: {folder} lacks {len(lacking)} of the model's weights, {lacking[0]} first")
     if plan.source.kind == "gguf":  # AutoTokenizer would build the architecture's own instead of what was converted
         return model, PreTrainedTokenizerFast.from_pretrained(folder)
     return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=code, local_files_only=True)

@@ -68,11 +68,13 @@ def _download(fetch: Mapping[str, Any], folder: Path) -> None:
 
 
 def _pip_download(requirement: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    """The wheel of ``requirement``; pip shows its progress on stderr."""
+    options = ["--no-deps", "--no-input", "--disable-pip-version-check", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, requirement]
+    done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
-        reason = (done.stdout.strip().splitlines() or ["no wheel came"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
         raise UserError(f"pip could not download {requirement}: {reason}")
     return wheels[0]
 
