@@ -30,6 +30,7 @@ class Fidelity:
     """Options of ``task=fidelity``.
 
     Args:
+        engine: what engine=auto becomes: errors by layer want K and V as they come, which engine=hf can watch.
         prompts: shipped prompts to answer, from the first.
         answer_tokens: longest answer.
         max_replayed: answer tokens over all prompts at which replay ends; the last answer is cut there.
@@ -40,6 +41,7 @@ class Fidelity:
     """
 
     name: str = "fidelity"
+    engine: str = "hf"
     prompts: int = 16
     answer_tokens: int = 96
     max_replayed: int = 2048

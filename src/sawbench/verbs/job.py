@@ -48,6 +48,7 @@ class Job:
         dtype = choose_dtype(plan.dtype, device)
         method, task = instantiate(config.method, "method"), instantiate(config.task, "task")
         method.check(plan.facts)
+        config = with_engine(config, device, task)
         check_engine(config.engine)
         task.check(plan)
         job = cls(config, plan, method, task, device, dtype)
@@ -111,6 +112,15 @@ class Job:
         result = with_cache(result, engine.cache_report())
         cell.finish(result)
         return result
+
+
+def with_engine(config: DictConfig, device: torch.device, task: Task) -> DictConfig:
+    """The configuration with engine=auto made one: the task's own, else paged on a CUDA device, else hf."""
+    if config.engine.name != "auto":
+        return config
+    config = config.copy()
+    config.engine = group_config("engine", getattr(task, "engine", None) or ("paged" if device.type == "cuda" else "hf"))
+    return config
 
 
 def with_cache(result: TaskResult, report: CacheReport) -> TaskResult:
