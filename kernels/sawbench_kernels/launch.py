@@ -1,18 +1,12 @@
 """Checks and views that the wrappers of the writing kernels share."""
 
 import torch
-import triton.language as tl
 from torch import Tensor
 
 from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
 
-TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
-
-
-def sixteen_bit(dtype: torch.dtype) -> tl.dtype:
-    """Triton's name of a 16-bit float dtype."""
-    return TRITON_DTYPES[dtype]
+DTYPES = (torch.float16, torch.bfloat16)
 
 
 def words(x: Tensor) -> Tensor:
@@ -58,7 +52,7 @@ def _check_codebook(name: str, side: SideSpec, centroids: int, layout: PageLayou
 
 def check_vectors(name: str, x: Tensor) -> None:
     """Raises ValueError unless every vector of ``x`` [..., D] is contiguous, of 16-bit floats and 16-byte aligned."""
-    if x.dtype not in TRITON_DTYPES:
+    if x.dtype not in DTYPES:
         raise ValueError(f"{name} must be float16 or bfloat16, not {x.dtype}")
     if x.stride(-1) != 1 or any(s % 8 for s in x.stride()[:-1]) or x.storage_offset() % 8:
         raise ValueError(f"{name} with strides {x.stride()}: vectors must be contiguous and start on 16 bytes")

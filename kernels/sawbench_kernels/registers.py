@@ -4,10 +4,10 @@ A program works on ROWS vectors of D dimensions. ``LANES`` neighbouring threads 
 (16 bytes of a 16-bit dtype) each, so that every load and store is a whole 32-byte sector; the rest of the vector is a
 tuple of N = D / LANES tensors [ROWS, LANES]. Dimension d of the vector is tuple entry ``d / (8 LANES) * 8 + d % 8`` of
 lane ``d / 8 % LANES``. What happens between tuple entries is plain arithmetic on registers: butterflies, extrema and
-packing need neither shared memory nor barriers (one exchange between two lanes excepted).
+packing need neither shared memory nor barriers (butterflies between lanes are one exchange each).
 
-LANES is 2 where a quarter of the head, a field of the 4-bit words, is a multiple of 16 dimensions, and 1 otherwise
-(D = 96), so that all four fields of a word lie in one thread.
+A quarter of the head, a field of the 4-bit words, is a multiple of 8 LANES dimensions, so that all four fields of a
+word lie in one thread: LANES is 1 for D = 96, 4 for D = 256 (where 2 would need too many registers), 2 for 64 and 128.
 """
 
 import triton
@@ -18,12 +18,25 @@ INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 def lanes_of(head_dim: int) -> int:
     """Threads that share one vector of ``head_dim`` dimensions."""
-    return 2 if head_dim % 64 == 0 else 1
+    return 4 if head_dim == 256 else 2 if head_dim % 64 == 0 else 1
+
+
+@triton.jit
+def split8(values, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """[ROWS, 8 LANES] to eight tensors [ROWS, LANES]: what one thread loaded."""
+    even, odd = tl.split(tl.reshape(values, [ROWS, LANES, 2, 2, 2]))
+    even0, even1 = tl.split(even)
+    odd0, odd1 = tl.split(odd)
+    x0, x4 = tl.split(even0)
+    x2, x6 = tl.split(even1)
+    x1, x5 = tl.split(odd0)
+    x3, x7 = tl.split(odd1)
+    return x0, x1, x2, x3, x4, x5, x6, x7
 
 
 @triton.jit
 def split4(words, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """[ROWS, 4 LANES] to four tensors [ROWS, LANES]: the words that one thread loaded."""
+    """[ROWS, 4 LANES] to four tensors [ROWS, LANES]."""
     even, odd = tl.split(tl.reshape(words, [ROWS, LANES, 2, 2]))
     first, third = tl.split(even)
     second, fourth = tl.split(odd)
@@ -38,55 +51,43 @@ def join4(words, ROWS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def widen(words, DTYPE: tl.constexpr):
-    """int32 words to the two 16-bit floats in each, as float32. bfloat16 is the upper half of a float32."""
-    if DTYPE == tl.bfloat16:
-        return (words << 16).to(tl.float32, bitcast=True), (words & -65536).to(tl.float32, bitcast=True)
-    low = words.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
-    return low, (words >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+def join8(row, FIRST: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """Inverse of :func:`split8` for entries FIRST to FIRST + 7 of ``row``."""
+    even0 = tl.join(row[FIRST], row[FIRST + 4])
+    even1 = tl.join(row[FIRST + 2], row[FIRST + 6])
+    odd0 = tl.join(row[FIRST + 1], row[FIRST + 5])
+    odd1 = tl.join(row[FIRST + 3], row[FIRST + 7])
+    values = tl.join(tl.join(even0, even1), tl.join(odd0, odd1))
+    return tl.reshape(values, [ROWS, 8 * LANES])
 
 
 @triton.jit
-def bits16(x, DTYPE: tl.constexpr):
-    """float32 rounded to nearest even to DTYPE, as int32 in 0..65535. (The interpreter truncates to bfloat16.)"""
+def round16(x, DTYPE: tl.constexpr):
+    """float32 to the nearest DTYPE, ties to even. (The interpreter's own conversion to bfloat16 truncates.)"""
     if INTERPRETED and DTYPE == tl.bfloat16:
         bits = x.to(tl.int32, bitcast=True)
-        return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
-    return x.to(DTYPE).to(tl.uint16, bitcast=True).to(tl.int32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return x.to(DTYPE)
 
 
 @triton.jit
-def narrow(low, high, DTYPE: tl.constexpr):
-    """Inverse of :func:`widen`, rounding to nearest even."""
-    return bits16(low, DTYPE) | bits16(high, DTYPE) << 16
-
-
-@triton.jit
-def load_row(words, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, DTYPE: tl.constexpr):
-    """Vectors of 16-bit floats at int32 pointers ``words`` [ROWS, 1] as N tensors float32 [ROWS, LANES]."""
-    at = words + tl.arange(0, 4 * LANES)[None, :]
+def load_row(x, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr):
+    """Vectors of 16-bit floats at pointers ``x`` [ROWS, 1] as N tensors float32 [ROWS, LANES]."""
+    at = x + tl.arange(0, 8 * LANES)[None, :]
     row = ()
     for chunk in tl.static_range(N // 8):
-        for pair in split4(tl.load(at + chunk * 4 * LANES, mask=mask, other=0), ROWS, LANES):
-            row = row + widen(pair, DTYPE)
+        values = tl.load(at + chunk * 8 * LANES, mask=mask, other=0.0).to(tl.float32)
+        row = row + split8(values, ROWS, LANES)
     return row
 
 
 @triton.jit
-def store_row(words, row, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, DTYPE: tl.constexpr):
+def store_row(out, row, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr):
     """Inverse of :func:`load_row`."""
-    at = words + tl.arange(0, 4 * LANES)[None, :]
+    at = out + tl.arange(0, 8 * LANES)[None, :]
     for chunk in tl.static_range(N // 8):
-        out = ()
-        for i in tl.static_range(4):
-            out = out + (narrow(row[chunk * 8 + 2 * i], row[chunk * 8 + 2 * i + 1], DTYPE),)
-        tl.store(at + chunk * 4 * LANES, join4(out, ROWS, LANES), mask=mask)
-
-
-@triton.jit
-def dimension(ENTRY: tl.constexpr, LANES: tl.constexpr):
-    """Dimension of tuple entry ENTRY in each lane: int32 [LANES]."""
-    return ENTRY // 8 * 8 * LANES + ENTRY % 8 + 8 * tl.arange(0, LANES)
+        values = join8(row, chunk * 8, ROWS, LANES)
+        tl.store(at + chunk * 8 * LANES, round16(values, out.dtype.element_ty), mask=mask)
 
 
 @triton.jit

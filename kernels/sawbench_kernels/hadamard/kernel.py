@@ -9,13 +9,13 @@ from sawbench_kernels.registers import load_row, store_row
 @triton.jit
 def _stage(row, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, STRIDE: tl.constexpr):
     out = ()
-    if LANES == 2 and STRIDE == 8:
+    if STRIDE >= 8 and STRIDE < 8 * LANES:
         lane = tl.broadcast_to(tl.arange(0, LANES)[None, :], [ROWS, LANES])
-        sign = tl.where(lane == 0, 1.0, -1.0)
+        sign = tl.where((lane & STRIDE // 8) == 0, 1.0, -1.0)
         for i in tl.static_range(N):
-            out = out + (tl.fma(row[i], sign, tl.gather(row[i], lane ^ 1, 1)),)
+            out = out + (tl.fma(row[i], sign, tl.gather(row[i], lane ^ STRIDE // 8, 1)),)
     else:
-        APART: tl.constexpr = STRIDE // LANES if STRIDE > 8 else STRIDE
+        APART: tl.constexpr = STRIDE if STRIDE < 8 else STRIDE // LANES
         for i in tl.static_range(N):
             out = out + (row[i ^ APART] - row[i] if i & APART else row[i] + row[i ^ APART],)
     return out
@@ -38,14 +38,13 @@ def rotate(row, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, ORDER:
 
 @triton.jit
 def hadamard_kernel(
-    X, OUT, rows, heads, x_row, x_head, DTYPE: tl.constexpr,
+    X, OUT, rows, heads, x_row, x_head,
     ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """X, OUT: int32 words of 16-bit vectors [rows, heads, D]; ``x_row``, ``x_head`` are X's strides in words."""
+    """X: 16-bit floats [rows, heads, D] with strides ``x_row`` and ``x_head``; OUT: the same, contiguous."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
     mask = (row < rows)[:, None]
-    source = X + (row * x_row + head * x_head)[:, None]
-    target = OUT + ((row * heads + head) * (N * LANES // 2))[:, None]
-    x = load_row(source, mask, ROWS, LANES, N, DTYPE)
-    store_row(target, rotate(x, ROWS, LANES, N, ORDER, NORM), mask, ROWS, LANES, N, DTYPE)
+    x = load_row(X + (row * x_row + head * x_head)[:, None], mask, ROWS, LANES, N)
+    out = OUT + ((row * heads + head) * (N * LANES))[:, None]
+    store_row(out, rotate(x, ROWS, LANES, N, ORDER, NORM), mask, ROWS, LANES, N)

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, join_pair
 from sawbench_kernels.quantize_store.offset import offset
-from sawbench_kernels.registers import bits16
+from sawbench_kernels.registers import round16
 
 
 @triton.jit
@@ -27,14 +27,14 @@ def _fields(x, dim, MATRIX, D: tl.constexpr, W: tl.constexpr):
 @triton.jit
 def store_dense(
     source, words, pairs, head, centroid, place, mask, CODEBOOK, MATRIX, OWN, CROSS, COLUMN, COS, SIN, OVERFLOW,
-    BITS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr,
+    BITS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Arguments as in kernel.py: ``source``, ``words`` int32 pointers [ROWS, 1], ``pairs`` [ROWS]."""
+    """Arguments as in kernel.py: ``source`` pointers and ``words`` int32 pointers [ROWS, 1], ``pairs`` [ROWS]."""
     FIELD: tl.constexpr = D // 4
     W: tl.constexpr = triton.next_power_of_2(FIELD)
     dim = tl.arange(0, triton.next_power_of_2(D))
     read = mask & (dim < D)[None, :]
-    x = tl.load(source.to(tl.pointer_type(DTYPE)) + dim[None, :], mask=read, other=0.0).to(tl.float32)
+    x = tl.load(source + dim[None, :], mask=read, other=0.0).to(tl.float32)
     middle, turned = offset(
         x, dim, head, centroid, place, read, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, D, PAIRS
     )  # fmt: skip
@@ -42,9 +42,8 @@ def store_dense(
     w = tl.arange(0, W)[None, :]
     inside = w < FIELD
     if BITS == 16:
-        at = words.to(tl.pointer_type(tl.int16)) + w
         for field in tl.static_range(4):
-            tl.store(at + field * FIELD, bits16(y[field], DTYPE).to(tl.int16), mask=mask & inside)
+            tl.store(words + field * FIELD + w, round16(y[field], words.dtype.element_ty), mask=mask & inside)
     else:
         LEVELS: tl.constexpr = (1 << BITS) - 1
         least = tl.minimum(tl.minimum(y[0], y[1]), tl.minimum(y[2], y[3]))

@@ -12,7 +12,7 @@ from sawbench_kernels.hadamard.kernel import rotate
 from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, join_pair
 from sawbench_kernels.quantize_store.dense import store_dense
 from sawbench_kernels.quantize_store.offset import offset
-from sawbench_kernels.registers import dimension, extrema, join4, load_row, store_row
+from sawbench_kernels.registers import extrema, join4, load_row, split8, store_row
 
 
 @triton.jit
@@ -47,32 +47,28 @@ def _store_codes(
 
 
 @triton.jit
-def _turned(
-    row, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr,
+def _load_moved(
+    x, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """(x - centroid - bias) H."""
-    if CODEBOOK is not None or OWN is not None:
-        moved = ()
-        for i in tl.static_range(N):
-            middle, turned = offset(
-                row[i], dimension(i, LANES), head, centroid, place, mask,
-                CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, N * LANES, PAIRS,
-            )  # fmt: skip
-            moved = moved + (row[i] - middle - turned,)
-        row = moved
-    if ORDER > 1:
-        row = rotate(row, ROWS, LANES, N, ORDER, NORM)
+    """:func:`load_row`, less centroid and bias."""
+    row = ()
+    for chunk in tl.static_range(N // 8):
+        dim = chunk * 8 * LANES + tl.arange(0, 8 * LANES)
+        values = tl.load(x + dim[None, :], mask=mask, other=0.0).to(tl.float32)
+        middle, turned = offset(
+            values, dim, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, N * LANES, PAIRS
+        )
+        row = row + split8(values - middle - turned, ROWS, LANES)
     return row
 
 
 @triton.jit
 def _store_row(
     words, pairs, row, mask, OVERFLOW, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr,
-    DTYPE: tl.constexpr,
 ):  # fmt: skip
     if BITS == 16:
-        store_row(words, row, mask, ROWS, LANES, N, DTYPE)
+        store_row(words, row, mask, ROWS, LANES, N)
     else:
         LEVELS: tl.constexpr = (1 << BITS) - 1
         low, high = extrema(row, N)
@@ -93,7 +89,7 @@ def _side(
     X, x_token, x_head, SLOTS, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page, INDEX, CODEBOOK, MATRIX,
     matrix_head, OWN, CROSS, COLUMN, COS, SIN, POSITIONS, OVERFLOW, tokens,
     BITS: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
-    C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr, DTYPE: tl.constexpr,
+    C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     D: tl.constexpr = N * LANES
@@ -117,7 +113,7 @@ def _side(
     if OWN is not None:
         place = tl.load(POSITIONS + token, mask=inside, other=0)
     source = X + (token * x_token + head * x_head)[:, None]
-    words = CODES + (page * codes_page + within * (D * BITS // 32))[:, None]
+    words = CODES + (page * codes_page + within * (D if BITS == 16 else D * BITS // 32))[:, None]
     pairs = None
     if BITS < 16:
         pairs = PAIR + page * pair_page + within
@@ -125,15 +121,18 @@ def _side(
     if MATRIX is not None:
         store_dense(
             source, words, pairs, head, centroid, place, mask, CODEBOOK, MATRIX + head * matrix_head,
-            OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS, DTYPE, ROWS,
+            OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS, ROWS,
         )  # fmt: skip
     else:
-        row = load_row(source, mask, ROWS, LANES, N, DTYPE)
-        row = _turned(
-            row, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS,
-            ROWS, LANES, N, ORDER, NORM,
-        )  # fmt: skip
-        _store_row(words, pairs, row, mask, OVERFLOW, ROWS, LANES, N, BITS, DTYPE)
+        if CODEBOOK is not None or OWN is not None:
+            row = _load_moved(
+                source, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS, ROWS, LANES, N
+            )
+        else:
+            row = load_row(source, mask, ROWS, LANES, N)
+        if ORDER > 1:
+            row = rotate(row, ROWS, LANES, N, ORDER, NORM)
+        _store_row(words, pairs, row, mask, OVERFLOW, ROWS, LANES, N, BITS)
 
 
 @triton.jit
@@ -146,15 +145,15 @@ def store_kernel(
     KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, KEY_ORDER: tl.constexpr, VALUE_ORDER: tl.constexpr,
     KEY_NORM: tl.constexpr, VALUE_NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     KEY_C: tl.constexpr, VALUE_C: tl.constexpr, KEY_BOOKS: tl.constexpr, VALUE_BOOKS: tl.constexpr,
-    PAIRS: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
+    PAIRS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """All tensors but matrices, codebooks and tables are int32 words (an index plane: its own integers); strides and
-    ``*_page`` count them. What is None is not there."""
+    """Codes and pairs are int32 words (16-bit values: themselves), which their ``*_page`` strides count. What is None
+    is not there."""
     if tl.program_id(2) == 0:
         _side(
             KEY, key_token, key_head, SLOTS, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE,
             key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN,
-            POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS, DTYPE,
+            POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS,
             ROWS, LANES, N,
         )  # fmt: skip
     else:
@@ -162,5 +161,5 @@ def store_kernel(
             VALUE, value_token, value_head, SLOTS, VALUE_CODES, value_codes_page, VALUE_PAIR, value_pair_page,
             VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX, value_matrix_head,
             None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H, PAGE,
-            VALUE_C, VALUE_BOOKS, PAIRS, DTYPE, ROWS, LANES, N,
+            VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N,
         )  # fmt: skip

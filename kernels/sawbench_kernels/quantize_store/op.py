@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sawbench_kernels.key_bias import cos_sin_table
-from sawbench_kernels.launch import check_rows, check_sides, sixteen_bit, words
+from sawbench_kernels.launch import check_rows, check_sides, words
 from sawbench_kernels.paged_decode.naive import KeyBias
 from sawbench_kernels.quantize_store.kernel import store_kernel
 from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
@@ -41,7 +41,9 @@ def bias_table(split: KeyBias, positions: int, device: torch.device) -> BiasTabl
     return BiasTable(own, cross, column, *cos_sin_table(split.rotary, positions, device))
 
 
-class _Side(NamedTuple):
+class SideTensors(NamedTuple):
+    """A SideSpec on the device: float32, contiguous; ``order`` 1 where the rotation is dense or none."""
+
     order: int
     matrix: Tensor | None
     codebook: Tensor | None
@@ -62,7 +64,7 @@ class QuantizeStore:
     def __init__(self, spec: StoreSpec, device: torch.device, positions: int = 131_072) -> None:
         check_sides(spec)
         self.spec = spec
-        self.key, self.value = (_prepare(side, device) for side in (spec.key, spec.value))
+        self.key, self.value = (prepare(side, device) for side in (spec.key, spec.value))
         self.overflow = torch.zeros(1, dtype=torch.int32, device=device)
         self.bias = list(bias_table(spec.key_bias, positions, device)) if spec.key_bias is not None else []
 
@@ -104,11 +106,12 @@ class QuantizeStore:
         )  # fmt: skip
 
 
-def _prepare(side: SideSpec, device: torch.device) -> _Side:
+def prepare(side: SideSpec, device: torch.device) -> SideTensors:
+    """What the kernels read of ``side``."""
     book = None if side.codebook is None else side.codebook.to(device, torch.float32).contiguous()
     if isinstance(side.rotation, int):
-        return _Side(side.rotation, None, book)
-    return _Side(1, side.rotation.to(device, torch.float32).contiguous(), book)
+        return SideTensors(side.rotation, None, book)
+    return SideTensors(1, side.rotation.to(device, torch.float32).contiguous(), book)
 
 
 @torch.library.custom_op(
@@ -146,20 +149,19 @@ def quantize_store(
     warps = 1 if tokens < FEW_TOKENS else 4
     rows = 32 // lanes * warps
     own, cross, column, cos, sin = bias or [None] * 5
-    key_words, value_words = words(key), words(value)
     sides = ((key_codes, key_pair, key_plane), (value_codes, value_pair, value_plane))
     with torch.cuda.device_of(key):
         store_kernel[(-(-tokens // rows), heads, 2)](
-            key_words, value_words, slots, *(t for side in sides for t in _planes(side)),
+            key, value, slots, *(t for side in sides for t in _planes(side)),
             key_index, key_codebook, key_matrix, value_index, value_codebook, value_matrix,
             own, cross, column, cos, sin, positions, overflow, tokens,
-            key_words.stride(0), key_words.stride(1), value_words.stride(0), value_words.stride(1),
+            key.stride(0), key.stride(1), value.stride(0), value.stride(1),
             *(_stride(t) for side in sides for t in _planes(side)), _per_head(key_matrix), _per_head(value_matrix),
             KEY_BITS=bits[0], VALUE_BITS=bits[1], KEY_ORDER=orders[0], VALUE_ORDER=orders[1],
             KEY_NORM=orders[0] ** -0.5, VALUE_NORM=orders[1] ** -0.5, H=heads, PAGE=key_codes.shape[2],
             KEY_C=_centroids(key_codebook), VALUE_C=_centroids(value_codebook),
             KEY_BOOKS=_books(key_index), VALUE_BOOKS=_books(value_index), PAIRS=cos.shape[1] if bias else 0,
-            DTYPE=sixteen_bit(key.dtype), ROWS=rows, LANES=lanes, N=dim // lanes,
+            ROWS=rows, LANES=lanes, N=dim // lanes,
             num_warps=warps, enable_fp_fusion=False,
         )  # fmt: skip
 
@@ -171,7 +173,7 @@ def _(*args: object, **kwargs: object) -> None:
 
 def _planes(side: tuple[Tensor, Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor | None, Tensor | None]:
     codes, pair, index = side
-    return words(codes), None if pair is None else words(pair), index
+    return words(codes) if codes.dtype == torch.uint8 else codes, None if pair is None else words(pair), index
 
 
 def _stride(plane: Tensor | None) -> int:

@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import triton.language as tl
-
 from sawbench_kernels.aot import Variant
 from sawbench_kernels.quantize_store.kernel import store_kernel
 from sawbench_kernels.registers import lanes_of
 
 _BASE = {
-    "KEY": "*i32", "VALUE": "*i32", "SLOTS": "*i64", "OVERFLOW": "*i32", "tokens": "i32",
+    "KEY": "*bf16", "VALUE": "*bf16", "SLOTS": "*i64", "OVERFLOW": "*i32", "tokens": "i32",
     "KEY_CODES": "*i32", "KEY_PAIR": "*i32", "VALUE_CODES": "*i32", "VALUE_PAIR": "*i32",
 }  # fmt: skip
 _STRIDES = {
@@ -37,7 +35,7 @@ def store_variant(
     constants: dict[str, Any] = {
         "KEY_BITS": bits[0], "VALUE_BITS": bits[1], "KEY_ORDER": orders[0], "VALUE_ORDER": orders[1],
         "KEY_NORM": orders[0] ** -0.5, "VALUE_NORM": orders[1] ** -0.5, "H": 8, "PAGE": 128, "KEY_C": 256, "VALUE_C": 0,
-        "KEY_BOOKS": 1, "VALUE_BOOKS": 1, "PAIRS": dim // 2, "DTYPE": tl.bfloat16,
+        "KEY_BOOKS": 1, "VALUE_BOOKS": 1, "PAIRS": dim // 2,
         "ROWS": 32 // lanes * warps, "LANES": lanes, "N": dim // lanes,
     }  # fmt: skip
     types = {**_BASE, **_STRIDES, **(extra or {})}

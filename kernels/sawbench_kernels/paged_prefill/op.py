@@ -1,0 +1,149 @@
+"""Causal attention of prompt chunks over the quantized pages of their sequences; :mod:`.naive` is the specification.
+
+The live tokens of a sequence are dequantized into a workspace and torch's fused attention does the rest: the copy is
+a percent of the attention at 16k. Precision is kept where it is lost in bf16:
+
+* the workspace is fp16, not bf16: 8 times finer, as fast, and K and V are scaled by 1/16 so that even saturated
+  (scale, min) pairs fit; pages that hold 16-bit values alone keep their dtype;
+* the query is used as the model made it, since dequantize_pages turns keys back and adds offsets in float32;
+* where a key bias was split off, keys reach 200 and logits 1,464: the dimensions of the bias carry a second column
+  with what fp16 rounded away, and the query repeats itself there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sawbench_kernels.dequantize_pages.op import DequantizePages
+from sawbench_kernels.launch import DTYPES
+from sawbench_kernels.paged_decode.naive import KeyBias
+from sawbench_kernels.paged_prefill.attention import causal_attention
+from sawbench_kernels.pages import slots_of
+from sawbench_kernels.quantize_store.spec import StoreSpec
+
+FIT = 1 / 16
+"""Keys and values are scaled by it on their way to fp16: 65,504 * 16 is above any (scale, min) pair's largest value."""
+
+
+class PrefillPlan(NamedTuple):
+    """Which tokens a step's chunks attend to; one for all layers.
+
+    slots, positions: int64 [sum of context lengths], sequence after sequence; the lengths are host integers.
+    """
+
+    slots: Tensor
+    positions: Tensor
+    query_lengths: tuple[int, ...]
+    context_lengths: tuple[int, ...]
+
+
+def plan_prefill(
+    block_tables: Tensor, query_lengths: Sequence[int], context_lengths: Sequence[int], page_size: int
+) -> PrefillPlan:
+    """The plan of chunks whose sequences have their pages in ``block_tables`` [sequences, pages].
+
+    ``context_lengths`` count the chunk's own tokens too.
+
+    Raises:
+        ValueError: a chunk is empty or longer than its context, or a block table is too short for it.
+    """
+    if not len(block_tables) == len(query_lengths) == len(context_lengths):
+        raise ValueError("block_tables, query_lengths and context_lengths count different sequences")
+    for chunk, context in zip(query_lengths, context_lengths, strict=True):
+        if not 0 < chunk <= context or context > block_tables.shape[1] * page_size:
+            raise ValueError(f"a chunk of {chunk} tokens, {context} of context and {block_tables.shape[1]} pages")
+    slots = [slots_of(t, n, page_size) for t, n in zip(block_tables, context_lengths, strict=True)]
+    positions = [torch.arange(n, device=block_tables.device) for n in context_lengths]
+    return PrefillPlan(torch.cat(slots), torch.cat(positions), tuple(query_lengths), tuple(context_lengths))
+
+
+class PagedPrefill:
+    """Paged prefill of one layer; made once, called for every step that has prompt chunks.
+
+    Args:
+        workspace: bytes that the dequantized keys and values of one pass may take; KV heads are done in turns where
+            a sequence needs more (one head is the least).
+        positions: one above the largest position, where the spec has a key bias.
+
+    Raises:
+        ValueError: what ``spec`` asks for is nothing that the kernels do; the message names it.
+    """
+
+    def __init__(
+        self,
+        spec: StoreSpec,
+        scale: float,
+        device: torch.device,
+        positions: int = 131_072,
+        workspace: int = 1 << 30,
+    ) -> None:
+        layout = spec.layout
+        self.spec, self.workspace = spec, workspace
+        self.raw = layout.key_bits == layout.value_bits == 16
+        self.dtype = layout.dtype if self.raw and spec.key_bias is None else torch.float16
+        self.fit = 1.0 if self.raw else FIT
+        self.scale = scale / self.fit
+        self.low_dims = None if spec.key_bias is None else _biased_dims(spec.key_bias).to(device)
+        self.key = DequantizePages(spec, "key", device, positions, self.low_dims)
+        self.value = DequantizePages(spec, "value", device, positions)
+
+    def __call__(self, query: Tensor, planes: Mapping[str, Tensor], plan: PrefillPlan) -> Tensor:
+        """Attention output [T, H_q, D] in ``query``'s dtype.
+
+        Args:
+            query: fp16 or bf16 [T, H_q, D], the chunks one after another, after RoPE, unrotated.
+            planes: :meth:`PageLayout.view` of one layer's pool; the chunks' own keys and values are in it.
+        """
+        layout = self.spec.layout
+        if query.dtype not in DTYPES or query.shape[-1] != layout.head_dim or query.shape[1] % layout.kv_heads:
+            raise ValueError(f"query {tuple(query.shape)} {query.dtype} does not fit {layout.kv_heads} heads of {layout.head_dim}")
+        if len(query) != sum(plan.query_lengths):
+            raise ValueError(f"query holds {len(query)} tokens, the plan {sum(plan.query_lengths)}")
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        start = end = 0
+        for chunk, context in zip(plan.query_lengths, plan.context_lengths, strict=True):
+            live = slice(end, end + context)
+            rows = slice(start, start + chunk)
+            self._sequence(query[rows], planes, plan.slots[live], plan.positions[live], out[rows])
+            start, end = rows.stop, live.stop
+        return out
+
+    def _sequence(
+        self, query: Tensor, planes: Mapping[str, Tensor], slots: Tensor, positions: Tensor, out: Tensor
+    ) -> None:
+        heads, dim = self.spec.layout.kv_heads, self.spec.layout.head_dim
+        per_head = len(slots) * (2 * dim + self.key.extra) * 2
+        turn = max(1, min(heads, self.workspace // per_head))
+        group = query.shape[1] // heads
+        wide = self._extended(query)
+        for first in range(0, heads, turn):
+            span = (first, min(first + turn, heads))
+            key = self.key(planes, slots, positions, self.dtype, self.fit, span)
+            value = self.value(planes, slots, None, self.dtype, self.fit, span)
+            part = slice(span[0] * group, span[1] * group)
+            result = causal_attention(wide[:, part], key, value, self.scale)
+            out[:, part] = result.float() / self.fit if self.fit != 1 else result
+
+    def _extended(self, query: Tensor) -> Tensor:
+        """The query in the workspace's dtype, repeated at the dimensions that have a low column."""
+        q = query.to(self.dtype)
+        if self.low_dims is None:
+            return q
+        grouped = q.unflatten(1, (len(self.low_dims), -1))
+        index = self.low_dims.clamp_min(0).to(torch.int64)[None, :, None].expand(*grouped.shape[:3], -1)
+        return torch.cat((grouped, grouped.gather(-1, index)), -1).flatten(1, 2)
+
+
+def _biased_dims(split: KeyBias) -> Tensor:
+    """int32 [H, E]: the dimensions of each head that the split moves, filled up with -1 to a multiple of 8."""
+    touched = split.bias.cpu() != 0
+    first, second = split.rotary.pairs.cpu().unbind(-1)
+    either = touched[:, first] | touched[:, second]
+    touched[:, first] = touched[:, second] = either
+    dims = torch.full((len(touched), -(-int(touched.sum(1).max()) // 8) * 8), -1, dtype=torch.int32)
+    for head, mask in enumerate(touched):
+        kept = mask.nonzero().squeeze(1)
+        dims[head, : len(kept)] = kept.to(torch.int32)
+    return dims
