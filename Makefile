@@ -10,10 +10,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model test test-slow test-all lint format typecheck imports check clean
+.PHONY: help setup model test test-slow test-all test-oldest lint format typecheck imports check clean
 
 help: ## this text
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed model ## a virtual environment with the package, its tools and the default model
 	@echo "ready: . $(BIN)/activate && python -m sawbench run"
@@ -36,6 +36,10 @@ test-slow: $(VENV)/.installed ## what `make test` leaves out; GPU tests skip the
 	$(PYTEST) -m 'slow or gpu'
 
 test-all: test test-slow ## everything, under an hour on two cores
+
+test-oldest: $(VENV)/.installed ## what touches transformers, with the oldest version that is supported
+	$(PIP) install --quiet --upgrade --target $(VENV)/oldest 'transformers==5.17.*'
+	PYTHONPATH=$(VENV)/oldest $(PYTEST) -m 'not slow and not gpu' tests/attention tests/cache tests/engine tests/models
 
 lint: $(VENV)/.installed ## ruff
 	$(BIN)/ruff check .
