@@ -9,27 +9,29 @@ import torch
 from torch import Tensor
 
 from sawbench_kernels.hadamard.naive import hadamard_matrix
+from sawbench_kernels.pages import PageLayout, index_dtype
 from sawbench_kernels.paged_decode.naive import DecodeSpec, KeyBias, Rotation
 from sawbench_kernels.paged_decode.op import decode, interpreted, project
-from sawbench_kernels.paged_decode.tables import bias_tables, halves, slice_signs
+from sawbench_kernels.paged_decode.tables import FINE, bias_tables, halves, slice_signs
 
 __all__ = ["DecodeSpec", "KeyBias", "PagedDecode", "Rotation"]
 
 MAX_GROUP = 16
+MAX_VALUE_CENTROIDS = 256
 
 
 class PagedDecode:
     """Paged decode by Triton kernels, for one layer.
 
-    ``items`` fixes the number of pieces that a KV head's work is cut into (0: as many as fill the device).
+    ``splits`` fixes the number of programs that share a KV head's work (0: as many as fill the device).
 
     Raises:
         ValueError: what ``spec`` asks for is nothing that the kernels do; the message names it.
     """
 
-    def __init__(self, spec: DecodeSpec, device: torch.device, max_length: int = 131_072, items: int = 0) -> None:
+    def __init__(self, spec: DecodeSpec, device: torch.device, max_length: int = 131_072, splits: int = 0) -> None:
         layout = spec.layout
-        self.spec, self.items = spec, items
+        self.spec, self.splits = spec, splits
         self.max_length = max_length
         self.key_order, self.key_matrix = _rotation(spec.key_rotation, layout.key_bits, layout.head_dim, device)
         self.value_order, self.value_matrix = _value_rotation(spec.value_rotation, layout.head_dim, device)
@@ -42,6 +44,8 @@ class PagedDecode:
             self.bias = [t.dims, t.coefficients, t.pair, t.fine, t.coarse]
         self.key_codebook = _codebook(spec.key_codebook, layout.key_centroids, device, transposed=True)
         self.value_codebook = _codebook(spec.value_codebook, layout.value_centroids, device, transposed=False)
+        self.shifts = _shifts(layout, device) if spec.key_codebook is not None or spec.value_codebook is not None else None
+        self.numbers = _numbers(layout.value_centroids, device) if spec.value_codebook is not None else None
         self.value_mean = spec.value_mean.to(device, torch.float32).contiguous() if spec.value_mean is not None else None
 
     def __call__(self, q: Tensor, planes: Mapping[str, Tensor], block_table: Tensor, lengths: Tensor) -> Tensor:
@@ -75,10 +79,12 @@ class PagedDecode:
             planes["key.index"] if self.key_codebook is not None else None,
             scores,
             planes["value.index"] if self.value_codebook is not None else None,
+            self.shifts,
+            self.numbers,
             layout.value_centroids if self.value_codebook is not None else 0,
             self.value_mean,
             later,
-            self.items,
+            self.splits,
         )
         if self.value_matrix is not None:
             out = project(out, self.value_matrix, None, False, layout.kv_heads)
@@ -137,6 +143,17 @@ def _codebook(book: Tensor | None, centroids: int, device: torch.device, transpo
     if book.shape[1] != centroids:
         raise ValueError(f"a codebook of {book.shape[1]} centroids for a layout of {centroids}")
     return halves((book.mT if transposed else book).to(device)).contiguous()
+
+
+def _shifts(layout: PageLayout, device: torch.device) -> Tensor:
+    bits = 8 * index_dtype(layout.key_centroids or layout.value_centroids).itemsize
+    return bits * (torch.arange(FINE, dtype=torch.int32, device=device) % (32 // bits))
+
+
+def _numbers(centroids: int, device: torch.device) -> Tensor:
+    if centroids > MAX_VALUE_CENTROIDS:
+        raise ValueError(f"a value codebook of {centroids} centroids: the kernel sums at most {MAX_VALUE_CENTROIDS}")
+    return torch.arange(max(16, 1 << (centroids - 1).bit_length()), device=device).to(torch.float16)
 
 
 def _check(q: Tensor, planes: Mapping[str, Tensor], table: Tensor, lengths: Tensor, spec: DecodeSpec) -> None:

@@ -2,8 +2,9 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from sawbench_kernels.paged_decode.schedule import chunk_size, tiles_of
+from sawbench_kernels.paged_decode.schedule import share_of, tiles_before
 
 
 @triton.jit
@@ -29,44 +30,43 @@ def _hadamard(x, DP: tl.constexpr, ORDER: tl.constexpr):
     return tl.reshape(x, [DP]) * (ORDER**-0.5)
 
 
-@triton.jit(do_not_specialize=["B", "target"])
+@triton.jit(do_not_specialize=["B", "programs"])
 def merge_kernel(
-    PART, LSE, LENGTHS, MEAN, OUT, B, target,
+    PART, LSE, LENGTHS, MEAN, OUT, B, programs,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, ORDER: tl.constexpr, MEANS: tl.constexpr,
-    TILE: tl.constexpr, LEAST: tl.constexpr, ITEMS: tl.constexpr,
-):
-    """Sum of a sequence's items, weighted by their sums of exponentials, for one query head; rotated back; plus a mean.
+    TILE: tl.constexpr, LEAST: tl.constexpr, SEGMENTS: tl.constexpr, WAITS: tl.constexpr,
+):  # fmt: skip
+    """The segments of a sequence, weighted by their sums of exponentials, for one query head; rotated back; plus a mean.
 
-    PART float32 [items, Hq, D], LSE float32 [items, Hq] in log2; OUT [B, Hq, D]. No items: zeros.
+    PART float32 [segments, Hq, D], LSE float32 [segments, Hq] in log2; OUT [B, Hq, D]. An empty sequence gives zeros.
     """
     b = tl.program_id(0)
     head = tl.program_id(1)
-    chunk = chunk_size(LENGTHS, B, target, TILE, LEAST, 128)
-    begin = 0
-    for start in range(0, b, 128):
-        index = start + tl.arange(0, 128)
-        items = (tiles_of(LENGTHS, index, b, TILE) + chunk - 1) // chunk
-        begin += tl.sum(items)
-    count = (tl.cdiv(tl.load(LENGTHS + b).to(tl.int32), TILE) + chunk - 1) // chunk
+    share = share_of(tiles_before(LENGTHS, B, TILE, 128), programs, LEAST)
+    begin = tiles_before(LENGTHS, b, TILE, 128)
+    tiles = tl.cdiv(tl.load(LENGTHS + b).to(tl.int32), TILE)
+    first = begin // share
+    count = tl.where(tiles > 0, (begin + tiles - 1) // share - first + 1, 0)
 
-    item = tl.arange(0, ITEMS)
-    largest = tl.full([ITEMS], -float("inf"), tl.float32)
-    for start in range(0, count, ITEMS):
-        at = LSE + (begin + start + item) * (H * G) + head
-        largest = tl.maximum(largest, tl.load(at, mask=start + item < count, other=-float("inf")))
-    top = tl.max(largest)
-
+    if WAITS:
+        gdc_wait()
+    segment = tl.arange(0, SEGMENTS)
     d = tl.arange(0, DP)
-    total = tl.zeros([ITEMS], tl.float32)
+    top = -float("inf")
+    total = 0.0
     out = tl.zeros([DP], tl.float32)
-    for start in range(0, count, ITEMS):
-        live = start + item < count
-        row = (begin + start + item) * (H * G) + head
-        weight = tl.exp2(tl.load(LSE + row, mask=live, other=-float("inf")) - top)
+    for start in range(0, count, SEGMENTS):
+        live = start + segment < count
+        row = (first + b + start + segment) * (H * G) + head
+        lse = tl.load(LSE + row, mask=live, other=-float("inf"))
         part = tl.load(PART + row.to(tl.int64)[:, None] * D + d[None, :], mask=live[:, None] & (d < D)[None, :], other=0.0)
-        total += weight
-        out += tl.sum(weight[:, None] * part, 0)
-    out /= tl.maximum(tl.sum(total), 1e-30)
+        largest = tl.maximum(top, tl.max(lse))
+        weight = tl.exp2(lse - largest)
+        shrink = tl.exp2(top - largest)
+        total = total * shrink + tl.sum(weight)
+        out = out * shrink + tl.sum(weight[:, None] * part, 0)
+        top = largest
+    out /= tl.maximum(total, 1e-30)
     if ORDER > 1:
         out = _hadamard(out, DP, ORDER)
     if MEANS:
@@ -81,13 +81,15 @@ def project_kernel(
     stride_x, stride_x_head, stride_add, stride_add_head, stride_out, stride_out_kv, stride_out_head, stride_out_n,
     stride_low, stride_matrix,
     G: tl.constexpr, K: tl.constexpr, N: tl.constexpr, ADDS: tl.constexpr, SPLIT: tl.constexpr,
-    BK: tl.constexpr, BN: tl.constexpr, WIDE: tl.constexpr,
+    BK: tl.constexpr, BN: tl.constexpr, WIDE: tl.constexpr, LAUNCHES: tl.constexpr,
 ):
     """OUT = X MATRIX (+ ADD) for the query heads of one KV head, 16 rows (sequence, head of the group) at a time.
 
     MATRIX is bf16 high [.., K, N] and, ``stride_low`` on, bf16 low: products of bf16 halves leave an error of 2^-16.
     ``SPLIT``: X is float32 and is halved as well; otherwise X is a 16-bit query.
     """
+    if LAUNCHES:
+        gdc_launch_dependents()
     h = tl.program_id(1)
     row = tl.program_id(0) * 16 + tl.arange(0, 16)
     n = tl.program_id(2) * BN + tl.arange(0, BN)

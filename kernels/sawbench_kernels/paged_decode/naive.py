@@ -85,7 +85,7 @@ def _one(q: Tensor, planes: Mapping[str, Tensor], table: Tensor, length: int, sp
     scores = rotate(grouped, spec.key_rotation) @ key.mT
     if spec.key_bias is not None:
         positions = torch.arange(length, device=q.device)
-        bias = rotated_bias(spec.key_bias.bias.to(q.dtype), spec.key_bias.rotary, positions)
+        bias = rotated_bias(spec.key_bias.bias.to(q.device, q.dtype), spec.key_bias.rotary, positions)
         scores = scores + grouped @ bias.transpose(0, 1).mT
     if spec.key_codebook is not None:
         scores = scores + grouped @ _centroids(spec.key_codebook, tokens["key.index"], q.dtype).mT

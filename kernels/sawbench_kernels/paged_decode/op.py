@@ -12,22 +12,25 @@ from sawbench_kernels.paged_decode.merge import merge_kernel, project_kernel
 from sawbench_kernels.paged_decode.tables import COARSE, FINE
 
 LEAST_TILES = 4
-"""An item shorter than this costs more to start and to merge than to read."""
+"""Tiles of the shortest share."""
 
 
 class Tuning(NamedTuple):
-    """TILE tokens a step, software-pipeline stages, and programs that one multiprocessor holds at a time."""
+    """TILE tokens a step, software-pipeline stages, and programs that one multiprocessor is given."""
 
     tile: int
     stages: int
     resident: int
 
 
-def tuning(key_bits: int, value_bits: int, dim: int) -> Tuning:
-    """One tile is 8 to 17 KiB of codes; three stages keep two of them in flight behind the one being read."""
+def tuning(key_bits: int, value_bits: int, dim: int, narrow: bool = False) -> Tuning:
+    """Five stages hold two tiles in shared memory: the pipeline spends the others on the block table.
+
+    ``narrow``: leave registers for centroid sums or for a bias of many pairs.
+    """
     token_bytes = dim * (key_bits + value_bits) // 8
-    tile = 64 if token_bytes <= 256 else 32 if token_bytes <= 512 else 16
-    return Tuning(tile, 3, max(1, min(12, 220_000 // (2 * tile * (token_bytes + 8) + 2048))))
+    tile = 64 if token_bytes <= 256 and not narrow else 32 if token_bytes <= 512 else 16
+    return Tuning(tile, 5, 8 if token_bytes <= 192 else 6 if token_bytes <= 256 else 4)
 
 
 @cache
@@ -50,24 +53,34 @@ def inline_ptx(device: torch.device) -> bool:
     )
 
 
-def target_items(batch: int, kv_heads: int, device: torch.device, resident: int) -> int:
-    """Items to aim at for one KV head, so that the grid fills the card about once; depends on shapes alone."""
-    slots = (_multiprocessors(device.index) if device.type == "cuda" else 2) * resident // kv_heads
-    return max(slots - batch, slots // 2, 1)
+def overlaps(device: torch.device) -> bool:
+    """Whether a launch may begin before the one before it ends (programmatic dependent launch: Hopper and later)."""
+    return inline_ptx(device) and torch.cuda.get_device_capability(device)[0] >= 9
+
+
+def program_count(kv_heads: int, device: torch.device, resident: int) -> int:
+    """Programs of one KV head, so that together they fill the device once; it depends on shapes alone."""
+    multiprocessors = _multiprocessors(device.index) if device.type == "cuda" else 2
+    return max(multiprocessors * resident // kv_heads, 1)
+
+
+def columns(group: int) -> int:
+    """Columns of a matrix instruction that hold the G query heads of a KV head."""
+    return 8 if group <= 8 else 16
 
 
 @torch.library.custom_op("sawbench::project", mutates_args=())
 def project(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int) -> Tensor:
     """``x`` [B, H_q, K] times a matrix shared by, or of each, KV head; plus ``add``.
 
-    ``matrix``: bf16 [2, 1 or H_kv, K, N], high and low halves. Result float32 [B, H_q, N], or [B, H_kv, N, G] with
-    ``by_head`` (a centroid's scores of all heads side by side).
+    ``matrix``: bf16 [2, 1 or H_kv, K, N], high and low halves. Result float32 [B, H_q, N], or [B, H_kv, N, columns]
+    with ``by_head``: a centroid's scores of a group's G heads side by side, columns from G on undefined.
     """
     batch, heads, depth = x.shape
     group, width = heads // kv_heads, matrix.shape[3]
     if by_head:
-        out = torch.empty(batch, kv_heads, width, group, dtype=torch.float32, device=x.device)
-        strides = (out.stride(0), out.stride(1), 1, group)
+        out = torch.empty(batch, kv_heads, width, columns(group), dtype=torch.float32, device=x.device)
+        strides = (out.stride(0), out.stride(1), 1, columns(group))
     else:
         out = torch.empty(batch, heads, width, dtype=torch.float32, device=x.device)
         strides = (out.stride(0), group * width, width, 1)
@@ -79,14 +92,16 @@ def project(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_hea
         x.stride(0), x.stride(1), added.stride(0), added.stride(1), *strides,
         matrix.stride(0), matrix.stride(1) if matrix.shape[1] > 1 else 0,
         G=group, K=depth, N=width, ADDS=add is not None, SPLIT=x.dtype == torch.float32,
-        BK=min(64, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(), num_warps=4,
+        BK=min(64, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(), LAUNCHES=overlaps(x.device),
+        num_warps=4,
     )  # fmt: skip
     return out
 
 
 @project.register_fake
 def _(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int) -> Tensor:
-    shape = (len(x), kv_heads, matrix.shape[3], x.shape[1] // kv_heads) if by_head else (*x.shape[:2], matrix.shape[3])
+    width = matrix.shape[3]
+    shape = (len(x), kv_heads, width, columns(x.shape[1] // kv_heads)) if by_head else (*x.shape[:2], width)
     return x.new_empty(shape, dtype=torch.float32)
 
 
@@ -108,51 +123,58 @@ def decode(
     key_index: Tensor | None,
     key_scores: Tensor | None,
     value_index: Tensor | None,
+    shifts: Tensor | None,
+    numbers: Tensor | None,
     value_centroids: int,
     value_mean: Tensor | None,
     wide_output: bool,
-    items: int,
+    splits: int,
 ) -> list[Tensor]:
     """Attention over pages, and with a value codebook the probability of every centroid.
 
     ``q`` [B, H_q, D] is what meets the codes (``raw`` is the query as the model made it); planes are [P, H_kv, page,
-    words]. ``bits``, ``orders``: of keys and values; ``signs``: see :func:`.tables.slice_signs`; ``bias``: the five
-    tensors of BiasTables or none; ``items``: 0 for the default split. Returns [out [B, H_q, D]] (float32 if
+    words]. ``shifts``: int32 [FINE], where a token's index lies in its 32-bit word;
+    ``numbers``: fp16 [C], 0 to C - 1, of a value codebook. ``bits``, ``orders``: of keys and values; ``signs``: see :func:`.tables.slice_signs`; ``bias``: the five
+    tensors of BiasTables or none; ``splits``: programs of a KV head, 0 for as many as fill the device. Returns [out [B, H_q, D]] (float32 if
     ``wide_output``, otherwise raw's dtype), and [B, H_q, C] float32 if ``value_centroids`` is C > 0.
     """
     batch, heads, dim = q.shape
     kv_heads, page = key.shape[1], key.shape[2]
-    tuned = tuning(*bits, dim)
-    target = items or target_items(batch, kv_heads, q.device, tuned.resident)
-    count, wide = target + batch, interpreted()
+    rows = bias[2].shape[1] if bias else 0
+    tuned = tuning(*bits, dim, narrow=value_centroids > 0 or rows > 16)
+    programs = splits or program_count(kv_heads, q.device, tuned.resident)
+    count, wide = programs + batch, interpreted()
     part = torch.empty(count, heads, dim, dtype=torch.float32, device=q.device)
     lse = torch.empty(count, heads, dtype=torch.float32, device=q.device)
     part_weights = part.new_empty((count, heads, value_centroids)) if value_centroids else part
     group = heads // kv_heads
     dims, coefficients, pair, fine, coarse = bias or [q] * 5
+    early, follows = overlaps(q.device), q is not raw or key_scores is not None
     span = slice_span(bits[0], dim, orders[0])
-    decode_kernel[(count, kv_heads)](
+    decode_kernel[(programs, kv_heads)](
         q, raw, signs if signs is not None else q, key, key_pair if key_pair is not None else key,
         value, value_pair if value_pair is not None else value, block_table, lengths, part, lse,
         dims, coefficients, pair, fine, coarse,
-        key_index if key_index is not None else key, key_scores if key_scores is not None else part,
-        value_index if value_index is not None else value, part_weights,
-        batch, target, scale,
+        _words(key_index, key), key_scores if key_scores is not None else part,
+        _words(value_index, value), shifts if shifts is not None else q, numbers if numbers is not None else q,
+        part_weights,
+        batch, scale,
         q.stride(0), q.stride(1), raw.stride(0), raw.stride(1), block_table.stride(0),
         key.stride(0), page_stride(key_pair), value.stride(0), page_stride(value_pair),
-        page_stride(key_index), page_stride(value_index), coarse.shape[1] if bias else 0,
+        page_stride(key_index, 4), page_stride(value_index, 4), coarse.shape[1] if bias else 0,
         H=kv_heads, G=group, D=dim, PAGE=page, KB=bits[0], VB=bits[1], ORDER=orders[0], SPAN=span,
-        R2=pair.shape[1] if bias else 0, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
-        KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index),
-        TILE=tuned.tile, NC=8 if group <= 8 else 16, STAGES=tuned.stages, LEAST=LEAST_TILES, COARSE=COARSE, FINE=FINE,
-        FAST=inline_ptx(q.device), WIDE=wide, num_warps=1,
+        R2=rows, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
+        KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index), KEY_INDEX_BITS=index_bits(key_index),
+        TILE=tuned.tile, NC=columns(group), STAGES=tuned.stages, LEAST=LEAST_TILES,
+        COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, LAUNCHES=early, WAITS=early and follows,
+        num_warps=1, **({"launch_pdl": True} if early and follows else {}),
     )  # fmt: skip
     out = torch.empty(batch, heads, dim, dtype=torch.float32 if wide_output else raw.dtype, device=q.device)
-    _merge(part, lse, lengths, value_mean, out, target, kv_heads, tuned.tile, orders[1])
+    _merge(part, lse, lengths, value_mean, out, programs, kv_heads, tuned.tile, orders[1])
     if not value_centroids:
         return [out]
     weights = torch.empty(batch, heads, value_centroids, dtype=torch.float32, device=q.device)
-    _merge(part_weights, lse, lengths, None, weights, target, kv_heads, tuned.tile, 1)
+    _merge(part_weights, lse, lengths, None, weights, programs, kv_heads, tuned.tile, 1)
     return [out, weights]
 
 
@@ -174,10 +196,12 @@ def _(
     key_index: Tensor | None,
     key_scores: Tensor | None,
     value_index: Tensor | None,
+    shifts: Tensor | None,
+    numbers: Tensor | None,
     value_centroids: int,
     value_mean: Tensor | None,
     wide_output: bool,
-    items: int,
+    splits: int,
 ) -> list[Tensor]:
     out = torch.empty_like(raw, dtype=torch.float32 if wide_output else raw.dtype).contiguous()
     weights = raw.new_empty((*raw.shape[:2], value_centroids), dtype=torch.float32)
@@ -191,8 +215,20 @@ def slice_span(bits: int, dim: int, order: int) -> int:
     return 2 if bits == 8 else max(1, order // (dim // 4))
 
 
-def page_stride(plane: Tensor | None) -> int:
-    return plane.stride(0) if plane is not None else 0
+def page_stride(plane: Tensor | None, word: int = 0) -> int:
+    """Elements between pages, or words of ``word`` bytes between them; 0 without a plane."""
+    if plane is None:
+        return 0
+    return plane.stride(0) * plane.element_size() // word if word else plane.stride(0)
+
+
+def _words(index: Tensor | None, otherwise: Tensor) -> Tensor:
+    """Indices as 32-bit words, which a kernel can copy ahead of time; narrower loads it cannot."""
+    return index.view(torch.int32) if index is not None else otherwise
+
+
+def index_bits(index: Tensor | None) -> int:
+    return 8 * index.element_size() if index is not None else 8
 
 
 def books(index: Tensor | None) -> int:
@@ -205,15 +241,18 @@ def _merge(
     lengths: Tensor,
     mean: Tensor | None,
     out: Tensor,
-    target: int,
+    programs: int,
     kv_heads: int,
     tile: int,
     order: int,
 ) -> None:
     batch, heads, width = out.shape
     padded = triton.next_power_of_2(width)
+    early = overlaps(part.device)
+    segments = min(triton.next_power_of_2(programs // batch + 2), max(1, 8192 // padded))
     merge_kernel[(batch, heads)](
-        part, lse, lengths, mean if mean is not None else lse, out, batch, target,
+        part, lse, lengths, mean if mean is not None else lse, out, batch, programs,
         H=kv_heads, G=heads // kv_heads, D=width, DP=padded, ORDER=order, MEANS=mean is not None,
-        TILE=tile, LEAST=LEAST_TILES, ITEMS=max(1, min(16, 4096 // padded)), num_warps=4,
+        TILE=tile, LEAST=LEAST_TILES, SEGMENTS=segments, WAITS=early,
+        num_warps=max(1, min(8, segments * padded // 1024)), **({"launch_pdl": True} if early else {}),
     )  # fmt: skip

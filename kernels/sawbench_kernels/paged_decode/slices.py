@@ -4,10 +4,9 @@ A 16-bit word holds F = 16 / bits fields. Field i of word w is dimension ``i * D
 8 bits (:mod:`sawbench_kernels.packing`): each field of a tile of words is one slice of the head, and meets the same
 slice of the query in one matrix product of depth D / F.
 
-In the fast path a masked field is never converted. The bit pattern n of a small integer *is* the fp16 (bf16) number
-n * 2^-24 (n * 2^-133): subnormals and the first normal binade share one spacing, and matrix units take subnormals
-exactly. One AND makes two operands; the fields at bits 4 to 7 come out as 16 n, which the query (or the output) makes
-good. The plain path shifts, masks and converts; it serves other GPUs and the interpreter.
+In the fast path a masked field is never converted. The bit pattern n of a small integer *is* the fp16 number n * 2^-24:
+subnormals and the first normal binade share one spacing, and matrix units take subnormals exactly. One AND makes two
+operands; the fields at bits 4 to 7 come out as 16 n, which the query (or the output) makes good. The plain path shifts, masks and converts; it serves other GPUs and the interpreter.
 """
 
 import triton
@@ -104,3 +103,28 @@ def exp2(x, FAST: tl.constexpr):
     else:
         y = tl.exp2(x)
     return y
+
+
+@triton.jit
+def equal(a, b, FAST: tl.constexpr, DT: tl.constexpr):
+    """1 where fp16 integers ``a`` [M, 1] equal integers ``b`` [1, N], else 0, in dtype DT; to 2,048 fp16 is exact.
+
+    ``a`` comes from memory: the compiler builds a matrix operand in registers only from what was loaded.
+    """
+    if FAST:
+        left, right = tl.broadcast(a, b.to(tl.float16))
+        same = tl.inline_asm_elementwise(
+            "set.eq.f16x2.f16x2 $0, $1, $2;", "=r,r,r", [left, right], dtype=tl.float16, is_pure=True, pack=2
+        ).to(DT)
+    else:
+        same = (a.to(tl.float32) == b.to(tl.float32)).to(DT)
+    return same
+
+
+@triton.jit
+def prefetch(pointer, BYTES: tl.constexpr):
+    """Start moving ``BYTES`` bytes into L2."""
+    line = pointer.to(tl.int64) + 128 * tl.arange(0, triton.next_power_of_2((BYTES + 127) // 128))
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [line], dtype=tl.int32, is_pure=False, pack=1
+    )
