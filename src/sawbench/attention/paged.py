@@ -5,8 +5,9 @@ Two backends keep it: naive (this file: PyTorch, any method, any dtype) and trit
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from sawbench.cache.view import LayerView
 from sawbench.core.shape import KVShape
 from sawbench.methods.method import BoundLayer
 from sawbench_kernels.pages import slots_of
+
+if TYPE_CHECKING:
+    from sawbench_kernels.paged_prefill.op import PrefillPlan
 
 NAME = "sawbench_pages"
 
@@ -46,6 +50,15 @@ class PagedStep:
     block_tables: Tensor
     lengths: Tensor
     chunks: Sequence[ChunkPlace] = ()
+
+    @cached_property
+    def prefill(self) -> "PrefillPlan":
+        """The chunks as the prefill kernels take them: made once a step, for all layers."""
+        from sawbench_kernels.paged_prefill.op import plan_prefill  # Triton is not everywhere
+
+        tables = torch.stack([chunk.block_table for chunk in self.chunks])
+        lengths = [chunk.tokens for chunk in self.chunks], [chunk.length for chunk in self.chunks]
+        return plan_prefill(tables, *lengths, self.cache.page_size)
 
 
 class PagedCache(Protocol):

@@ -12,9 +12,9 @@ from sawbench.core.shape import KVShape
 from sawbench.methods.method import BoundLayer, BoundSide
 from sawbench.methods.offsets import BoundCodebook, BoundKeyBias
 from sawbench.methods.quantizers import AffineInt, Raw
-from sawbench_kernels.kmeans_assign import kmeans_assign
+from sawbench_kernels.kmeans_assign.op import KMeansAssign
 from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode
-from sawbench_kernels.paged_prefill import PagedPrefill
+from sawbench_kernels.paged_prefill.op import PagedPrefill
 from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.quantize_store.op import QuantizeStore
 from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
@@ -77,7 +77,6 @@ class TritonLayer:
     def __init__(
         self, layer: BoundLayer, layout: PageLayout, scale: float, positions: int, device: torch.device
     ) -> None:
-        self.layer, self.layout = layer, layout
         bias = layer.key.offset
         split = KeyBias(bias.bias, bias.rotary) if isinstance(bias, BoundKeyBias) else None
         key, value = _by_head(layer.key), _by_head(layer.value)
@@ -94,13 +93,11 @@ class TritonLayer:
         )
         self.store = QuantizeStore(store, device, positions)
         self.decode = PagedDecode(read, device, positions)
-        self.prefill = PagedPrefill(read, device, positions)
-
-    def index(self, side: BoundSide, x: Tensor) -> Tensor | None:
-        """Nearest centroids int64 [T, books] of x [T, H, D], where the layout stores them."""
-        if not isinstance(side.offset, BoundCodebook):
-            return None
-        return kmeans_assign(x, side.offset.codebooks)
+        self.prefill = PagedPrefill(store, scale, device, positions)
+        self.key_index, self.value_index = (
+            KMeansAssign(book, layout.books, device) if book is not None and indexed else None
+            for book, indexed in ((key, layout.key_centroids), (value, layout.value_centroids))
+        )
 
 
 class TritonPages:
@@ -148,15 +145,15 @@ class TritonPages:
             planes,
             step.slots,
             step.positions if ops.store.bias else None,
-            ops.index(ops.layer.key, key),
-            ops.index(ops.layer.value, value),
+            ops.key_index(key.contiguous()) if ops.key_index else None,
+            ops.value_index(value.contiguous()) if ops.value_index else None,
         )
         decodes = len(step.lengths)
         parts = []
         if decodes:
             parts.append(ops.decode(query[:decodes], planes, step.block_tables, step.lengths))
         if step.chunks:
-            parts.append(ops.prefill(query[decodes:], planes, step.chunks))
+            parts.append(ops.prefill(query[decodes:], planes, step.prefill))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def overflowed(self) -> bool:
