@@ -1,6 +1,7 @@
 """The command line from end to end, on a model of random weights: what it prints, leaves behind and exits with."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,21 @@ def test_run_measures_the_method_and_its_baseline(capsys: pytest.CaptureFixture[
     assert bits == {"bf16": 16.0, "bdr": 4 + 32 / 16}
     assert loads == ["tiny"]
     assert os.listdir() == ["results"], "nothing of Hydra's is left behind"
+
+
+def test_the_record_states_what_was_really_done() -> None:
+    cli.main(["run", *SMALL, "baseline=null"])
+    (path,) = Path("results/runs").glob("*/environment.json")
+    (attempt,) = json.loads(path.read_text())
+    assert attempt["stored"] == {
+        "key": ["NoOffset", "BlockHadamard order=16", "AffineInt bits=4 group=head storage=fp16"],
+        "value": ["NoOffset", "Identity", "AffineInt bits=4 group=head storage=fp16"],
+    }
+    assert attempt["model_has_key_bias"]
+    engine = attempt["engine"]
+    assert (engine["engine"], engine["attention"], engine["prefill"]) == ("hf", "naive", "quantized")
+    assert engine["compute_dtype"] == "float32"
+    assert attempt["command"].startswith("python -m sawbench")
 
 
 def test_a_second_identical_run_finds_the_first(capsys: pytest.CaptureFixture[str], loads: list[str]) -> None:

@@ -1,7 +1,7 @@
 """One cell to be measured: what was asked for, checked as far as it can be before weights load, and then run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from sawbench.methods.method import KVMethod
 from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
-from sawbench.verbs.labels import BATCHING, changed_options
+from sawbench.verbs.labels import BATCHING, assignments, changed_options
 from sawbench.verbs.loading import Shelf
 
 
@@ -94,7 +94,11 @@ class Job:
         results = Path(self.config.results)
         tensors = artifact_for(self.method, loaded, self.config.calibration, results)
         engine = build_engine(self.config.engine, loaded, self.method, tensors)
-        cell.environment({**environment(), "device": str(self.device), "engine": engine.describe()})
+        stored = effective_parts(self.method, self.plan.shape.head_dim)
+        has_bias = loaded.facts.key_bias is not None
+        cell.environment(
+            environment() | {"engine": engine.describe(), "stored": stored, "model_has_key_bias": has_bias}
+        )
 
         reference = instantiate(group_config("method", "reference"), "method")
         context = TaskContext(
@@ -119,8 +123,21 @@ def with_engine(config: DictConfig, device: torch.device, task: Task) -> DictCon
     if config.engine.name != "auto":
         return config
     config = config.copy()
-    config.engine = group_config("engine", getattr(task, "engine", None) or ("paged" if device.type == "cuda" else "hf"))
+    config.engine = group_config(
+        "engine", getattr(task, "engine", None) or ("paged" if device.type == "cuda" else "hf")
+    )
     return config
+
+
+def effective_parts(method: KVMethod, head_dim: int) -> dict[str, list[str]]:
+    """What is done to K and to V on this model, in order, with every choice resolved (``order: auto`` to a number)."""
+    sides: dict[str, list[str]] = {}
+    for name, side in method.sides():
+        sides[name] = []
+        for part in side.parts():
+            options = asdict(part) | ({"order": part.resolve(head_dim)} if hasattr(part, "resolve") else {})
+            sides[name].append(assignments(type(part).__name__, options))
+    return sides
 
 
 def with_cache(result: TaskResult, report: CacheReport) -> TaskResult:

@@ -1,17 +1,15 @@
 """``list``: what there is, with what each method stores per value."""
 
-import logging
 from collections.abc import Sequence
 
-import torch
 from omegaconf import DictConfig
 
 from sawbench.config import choices, config_dir, group_config, instantiate
 from sawbench.core.errors import UserError, illegal
 from sawbench.core.shape import KVShape
 from sawbench.methods.method import KVMethod
-from sawbench.methods.parts import ModelFacts
 from sawbench.models import ModelPlan, has_weights, plan_model
+from sawbench.throughput.costs import layer_bytes
 from sawbench.verbs.table import table
 
 SHAPE = KVShape(layers=1, query_heads=32, kv_heads=8, head_dim=128)
@@ -58,15 +56,8 @@ def methods() -> str:
 
 
 def bits_per_value(method: KVMethod) -> float:
-    """Bytes that one token of SHAPE really takes, as bits for each of its values; what is held once is left out."""
-    facts = ModelFacts("head_dim 128, 8 KV heads", SHAPE)
-    generator = torch.Generator().manual_seed(0)
-    token = torch.randn(1, 1, SHAPE.kv_heads, SHAPE.head_dim, generator=generator)
-    logging.getLogger("sawbench.methods").setLevel(logging.ERROR)  # these facts have no key bias, on purpose
-    (layer,) = method.bind(facts, method.synthetic(facts, seed=0), torch.device("cpu"))
-    sides = (layer.key, layer.value)
-    planes = [plane for side in sides for plane in side.encode(token, torch.zeros(1, 1, dtype=torch.int32)).values()]
-    return 8 * sum(plane.nbytes for plane in planes) / SHAPE.values_per_token
+    """Bits that one token of SHAPE really takes, for each of its values; what is held once is left out."""
+    return 8 * layer_bytes(method, SHAPE) / SHAPE.values_per_token
 
 
 def tasks() -> str:

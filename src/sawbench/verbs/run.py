@@ -48,10 +48,10 @@ def sweep(configs: Sequence[DictConfig]) -> int:
     """
     store = RunStore(Path(configs[0].results))
     jobs, outcomes = prepare(configs)
-    shelf = Shelf()
+    shelf, files = Shelf(), []
     for job in sorted(jobs, key=lambda job: str(job.config.model)):
         outcomes.append(attempt(job, store, shelf, alone=len(configs) == 1))
-    files = write_tidy(store)
+        files = write_tidy(store)
     for text in report(outcomes):
         print(text)
     print(f"\nwritten: {store.runs}/ (a folder a run); {store.root}/: {', '.join(file.name for file in files)}")
