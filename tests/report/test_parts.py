@@ -12,8 +12,8 @@ from helpers.study import key_profile
 from sawbench.report.content import Table, digits, text_of
 from sawbench.report.keys import crest, worst_head
 from sawbench.report.markdown import markdown
-from sawbench.report.pareto import _frontier
-from sawbench.report.records import Number
+from sawbench.report.pareto import _frontier, points
+from sawbench.report.records import Number, Run
 from sawbench.report.style import FAMILIES, colour, spread
 
 
@@ -50,6 +50,18 @@ def test_labels_that_have_room_stay_where_they_are() -> None:
 def test_the_frontier_keeps_what_nothing_beats() -> None:
     points = [(4.25, 0.15), (4.25, 0.06), (6.25, 0.1), (8.25, 0.01), (16.0, 0.0001)]
     assert _frontier(points) == [(4.25, 0.06), (8.25, 0.01), (16.0, 0.0001)]
+
+
+def test_what_a_logarithm_cannot_show_has_no_point_and_equal_bits_stand_aside() -> None:
+    def run(method: str, kl: float, bits: float = 4.25) -> Run:
+        return Run({"method": method, "options": "", "run": method}, {"kl": Number(kl), "bits_per_value": Number(bits)})
+
+    runs = [run("int4", 0.2), run("bdr", 0.1), run("exact", 0.0), run("bf16", 1e-5, 16.0)]
+    shown = points(runs, lambda r: r.metrics.get("kl"))
+    assert [point.run.id for point in shown] == ["bdr", "int4", "bf16"]
+    assert shown[0].x < 4.25 < shown[1].x
+    assert shown[2].x == 16
+    assert all(abs(point.x / point.bits - 1) < 0.1 for point in shown)
 
 
 def test_families_keep_their_colour_and_strangers_get_one() -> None:

@@ -20,7 +20,7 @@ def by_layer(name: str, key: tuple[str, str], layers: pd.DataFrame) -> Drawing:
     positive = np.concatenate([grid.to_numpy().ravel() for grid in grids.values()])
     positive = positive[positive > 0]
     with look():
-        figure = Figure(figsize=(11, 1.6 + 0.24 * len(order)), layout="constrained")
+        figure = Figure(figsize=(11, 1.9 + 0.26 * len(order)), layout="constrained")
         panels = figure.subplots(1, 3, sharey=True)
         top = float(positive.max()) if positive.size else 1.0
         scale = LogNorm(max(float(positive.min(initial=top)), top / DECADES), top)

@@ -1,79 +1,116 @@
 """The Pareto picture: what a stored bit buys."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
-from sawbench.report.content import Drawing
+from sawbench.report.content import Drawing, digits
 from sawbench.report.records import Number, Run
 from sawbench.report.style import colour, headline, label_points, look, marker
 
+ASIDE = 0.012  # of the bits, between neighbours
 TICKS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 32)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method in one panel; ``x`` is its bits, moved aside a little where others store as many."""
+
+    run: Run
+    bits: float
+    x: float
+    y: Number
+
+    @property
+    def tint(self) -> str:
+        return colour(self.run.keys["method"])
 
 
 def pareto(name: str, key: tuple[str, str], runs: Sequence[Run]) -> Drawing:
     """KL and top-1 disagreement (log) against bits per value (log): lower left is better."""
+    divergence, changed = points(runs, lambda run: run.metrics.get("kl")), points(runs, disagreement)
+    floors = [run.metrics["kl_floor"].value for run in runs if "kl_floor" in run.metrics]
+    floor = float(np.median(floors)) if floors else 0.0
     with look():
         figure = Figure(figsize=(10.5, 5.2), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        divergence, changed = [run.metrics.get("kl") for run in runs], [_disagreement(run) for run in runs]
-        _scatter(left, runs, divergence)
-        _scatter(right, runs, changed)
-        floors = [run.metrics["kl_floor"].value for run in runs if "kl_floor" in run.metrics]
-        if floors and max(floors) > 0:
-            _floor(left, float(np.median(floors)))
+        left, right = figure.subplots(1, 2, sharex=True)
+        _scatter(left, divergence)
+        _scatter(right, changed)
+        _bits_axis(left, [run.metrics["bits_per_value"].value for run in runs])
+        if divergence and floor > min(point.y.value for point in divergence) / 10:
+            _floor(left, floor)
         left.set(title="Divergence of the predictions", ylabel="KL to the unquantized cache (nats, mean over tokens)")
         right.set(title="Changed predictions", ylabel="top-1 disagreement (share of tokens)")
         headline(figure, f"{key[0]}: what a stored bit buys")
-        _labels(left, runs, divergence)
-        _labels(right, runs, changed)
-    caption = (
-        f"{key[0]}; {key[1]}. Bars: 95 % bootstrap interval over prompts. Squares: rotated keys. "
-        "Line: the methods that no other beats in both bits and fidelity. Dashed: the same method computed in another "
-        "chunking, the noise under which no difference means anything."
-    )
-    return Drawing(name, f"Fidelity against stored bits: {key[0]}", caption, figure, ["metrics.csv"])
+        for axes, shown in ((left, divergence), (right, changed)):
+            label_points(axes, [(point.x, point.y.value, point.run.label, point.tint) for point in shown])
+            _absent(axes, [run.label for run in runs if run not in [point.run for point in shown]])
+    return Drawing(name, f"Fidelity against stored bits: {key[0]}", _caption(key, floor), figure, ["metrics.csv"])
 
 
-def _scatter(axes: Axes, runs: Sequence[Run], values: Sequence[Number | None]) -> None:
+def points(runs: Sequence[Run], value: Callable[[Run], Number | None]) -> list[Point]:
+    """What a logarithmic axis can show. Methods that store equally many bits stand side by side, best to the left."""
+    found = [(run, y, run.metrics["bits_per_value"].value) for run in runs if (y := value(run)) and y.value > 0]
+    ordered = sorted(found, key=lambda item: (round(item[2], 1), item[1].value))
+    placed = []
+    for _, group in groupby(ordered, key=lambda item: round(item[2], 1)):
+        members = list(group)
+        for rank, (run, y, bits) in enumerate(members):
+            placed.append(Point(run, bits, bits * (1 + ASIDE * (rank - (len(members) - 1) / 2)), y))
+    return placed
+
+
+def disagreement(run: Run) -> Number | None:
+    """Share of tokens whose most likely prediction changed."""
+    agreed = run.metrics.get("top1")
+    if agreed is None:
+        return None
+    low, high = (None if bound is None else 1 - bound for bound in (agreed.high, agreed.low))
+    return Number(1 - agreed.value, low, high, agreed.run)
+
+
+def _scatter(axes: Axes, shown: Sequence[Point]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="stored bits per K/V value (log)")
-    pairs = []
-    for run, value in zip(runs, values, strict=True):
-        if value is None or value.value <= 0:
-            continue
-        bits = run.metrics["bits_per_value"].value
-        pairs.append((bits, value.value))
-        shape, tint = marker(run.keys["method"]), colour(run.keys["method"])
-        axes.plot(bits, value.value, shape, color=tint, markersize=5.5, zorder=3)
-        if value.low is not None and value.high is not None:
-            axes.plot([bits, bits], [max(value.low, value.value / 1e3), value.high], color=tint, linewidth=1, alpha=0.5)
-    frontier = _frontier(pairs)
-    axes.plot(*zip(*frontier, strict=True), color="#bbbbbb", linewidth=1, zorder=1)
-    least, most = min(x for x, _ in pairs), max(x for x, _ in pairs)
-    axes.set_xlim(least / 1.15, most * 1.55)
-    axes.xaxis.set_major_locator(FixedLocator([tick for tick in TICKS if tick >= least / 1.15]))
+    for point in shown:
+        y = point.y
+        axes.plot(point.x, y.value, marker(point.run.keys["method"]), color=point.tint, markersize=5.5, zorder=3)
+        if y.low is not None and y.high is not None:
+            axes.plot([point.x] * 2, [max(y.low, y.value / 1e3), y.high], color=point.tint, linewidth=1, alpha=0.6)
+    best = _frontier([(point.bits, point.y.value, point.x) for point in shown])
+    axes.plot([x for _, _, x in best], [y for _, y, _ in best], color="#bbbbbb", linewidth=1, zorder=1)
+
+
+def _bits_axis(axes: Axes, bits: Sequence[float]) -> None:
+    axes.set_xlim(min(bits) / 1.15, max(bits) * 1.55)
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in TICKS if tick >= min(bits) / 1.15]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
 
 
-def _labels(axes: Axes, runs: Sequence[Run], values: Sequence[Number | None]) -> None:
-    label_points(
-        axes,
-        [
-            (run.metrics["bits_per_value"].value, value.value, run.label, colour(run.keys["method"]))
-            for run, value in zip(runs, values, strict=True)
-            if value is not None and value.value > 0
-        ],
+def _absent(axes: Axes, labels: Sequence[str]) -> None:
+    """Names of the methods whose value is zero or was not measured: a logarithm has no place for them."""
+    if labels:
+        text = "below the axis: " + ", ".join(labels)
+        axes.text(0.98, 0.015, text, transform=axes.transAxes, ha="right", fontsize=7, color="#555555")
+
+
+def _caption(key: tuple[str, str], floor: float) -> str:
+    return (
+        f"{key[0]}; {key[1]}. Bars: 95 % bootstrap interval over prompts. Squares: rotated keys. Points of equally "
+        "many bits stand side by side. Line: the methods that no other beats in both bits and fidelity. Rounding floor "
+        f"(the same method computed in another chunking; below it no difference means anything): {digits(floor)} nats."
     )
 
 
-def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points that have less of y than every point with as few x."""
-    kept: list[tuple[float, float]] = []
-    for point in sorted(points):
+def _frontier(found: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Tuples (bits, value, ...) that have less of value than every one with as few bits."""
+    kept: list[tuple[float, ...]] = []
+    for point in sorted(found):
         if not kept or point[1] < kept[-1][1]:
             kept.append(point)
     return kept
@@ -85,11 +122,3 @@ def _floor(axes: Axes, value: float) -> None:
         "rounding floor", (0.01, value), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
         fontsize=7, color="#777777",
     )  # fmt: skip
-
-
-def _disagreement(run: Run) -> Number | None:
-    agreed = run.metrics.get("top1")
-    if agreed is None:
-        return None
-    low, high = (None if bound is None else 1 - bound for bound in (agreed.high, agreed.low))
-    return Number(1 - agreed.value, low, high, agreed.run)
