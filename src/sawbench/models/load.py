@@ -70,7 +70,7 @@ def load_model(plan: ModelPlan, device: torch.device, dtype: torch.dtype) -> Loa
     _require_shape(plan, model)
     stops = stop_ids(tokenizer, model.generation_config, plan.eos)
     # A request says how it is decoded: a model's own defaults (a repetition penalty, say) must not enter unseen.
-    model.generation_config = GenerationConfig()
+    model.generation_config = GenerationConfig(eos_token_id=list(stops), pad_token_id=tokenizer.pad_token_id)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
