@@ -77,7 +77,7 @@ def test_a_second_identical_run_finds_the_first(capsys: pytest.CaptureFixture[st
     cli.main(["run", *SMALL])
     first, kept = capsys.readouterr().out, samples()
     loads.clear()
-    assert cli.main(["run", *SMALL, "engine.batch_size=2"]) == 0
+    assert cli.main(["run", *SMALL, "engine=hf", "engine.batch_size=2"]) == 0
     assert capsys.readouterr().out == first
     assert samples() == kept
     assert loads == []
@@ -123,7 +123,7 @@ def test_out_of_memory_is_one_line_and_keeps_samples(
     monkeypatch.setattr(HFEngine, "layer_errors", full)
     assert cli.main(["run", *SMALL, "baseline=null"]) == 1
     captured = capsys.readouterr()
-    assert "FAILED bdr: out of memory on cpu: lower engine.batch_size=8; samples are kept" in captured.out
+    assert "FAILED bdr: out of memory on cpu: try engine=hf engine.batch_size=4; the samples" in captured.out
     assert "Traceback" not in captured.out + captured.err
     (kept,) = samples().values()
     assert kept.count(b"\n") == 3

@@ -97,8 +97,10 @@ def attempt(job: Job, store: RunStore, shelf: Shelf, alone: bool) -> Outcome:
 def explain(error: Exception, job: Job) -> str:
     """One line; an error that nobody foresaw leaves its traceback in the log too."""
     if out_of_memory(error):
-        option = next(key for key in BATCHING if key in job.config.engine)
-        return f"out of memory on {job.device}: lower engine.{option}={job.config.engine[option]}; samples are kept"
+        engine = job.config.engine
+        option = next(key for key in BATCHING if key in engine)
+        remedy = f"engine={engine.name} engine.{option}={max(engine[option] // 2, 1)}"
+        return f"out of memory on {job.device}: try {remedy}; the samples made so far are kept"
     log.error("a run failed", exc_info=error)
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
