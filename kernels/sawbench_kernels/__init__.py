@@ -1,1 +1,1 @@
-"""Triton kernels over pages of a quantized KV cache; each op is a folder with naive.py (the specification) and kernel.py."""
+"""Triton kernels over pages of a quantized KV cache; each op is a folder with its specification beside its kernel."""

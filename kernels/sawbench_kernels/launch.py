@@ -24,16 +24,17 @@ def check_sides(spec: StoreSpec) -> None:
     layout = spec.layout
     if layout.head_dim % 32 or not 32 <= layout.head_dim <= 256:
         raise ValueError(f"head_dim={layout.head_dim} is no multiple of 32 from 32 to 256")
-    for name, side, centroids in (("key", spec.key, layout.key_centroids), ("value", spec.value, layout.value_centroids)):
+    for name, side in (("key", spec.key), ("value", spec.value)):
         _check_rotation(name, side, layout)
-        _check_codebook(name, side, centroids, layout)
+        _check_codebook(name, side, getattr(layout, f"{name}_centroids"), layout)
 
 
 def _check_rotation(name: str, side: SideSpec, layout: PageLayout) -> None:
     dim, rotation = layout.head_dim, side.rotation
     if isinstance(rotation, int):
-        if rotation not in legal_orders(dim):
-            raise ValueError(f"{name} rotation of order {rotation} for head_dim {dim} is not one of {legal_orders(dim)}")
+        legal = legal_orders(dim)
+        if rotation not in legal:
+            raise ValueError(f"{name} rotation of order {rotation} for head_dim {dim} is not one of {legal}")
     elif tuple(rotation.shape) not in ((dim, dim), (layout.kv_heads, dim, dim)):
         raise ValueError(f"{name} rotation {tuple(rotation.shape)} is neither [D, D] nor [H_kv, D, D]")
     elif dim < 64:
@@ -63,7 +64,8 @@ def check_rows(key: Tensor, value: Tensor, slots: Tensor, layout: PageLayout) ->
     for name, x in (("key", key), ("value", value)):
         check_vectors(name, x)
         if x.shape[1:] != (layout.kv_heads, layout.head_dim) or x.shape != key.shape or x.dtype != key.dtype:
-            raise ValueError(f"{name} {tuple(x.shape)} {x.dtype} is not [T, {layout.kv_heads}, {layout.head_dim}] like key")
+            want = f"[T, {layout.kv_heads}, {layout.head_dim}]"
+            raise ValueError(f"{name} {tuple(x.shape)} {x.dtype} is not {want} like key")
     if 16 in (layout.key_bits, layout.value_bits) and key.dtype != layout.dtype:
         raise ValueError(f"16-bit pages hold {layout.dtype}, key and value are {key.dtype}")
     if slots.dtype != torch.int64 or slots.shape != key.shape[:1] or not slots.is_contiguous():

@@ -55,7 +55,7 @@ def _stored_row(
 
 @triton.jit
 def _emit(x, out, dim, head, mask, factor, LOW, D: tl.constexpr):
-    """Round ``x`` [ROWS, M] at dimensions ``dim`` to OUT, and what the rounding leaves to columns D + LOW[head, dim]."""
+    """``x`` [ROWS, M] at dimensions ``dim``, rounded, to OUT; what that leaves of it to columns D + LOW[head, dim]."""
     x = x * factor
     high = round16(x, out.dtype.element_ty) if out.dtype.element_ty != tl.float32 else x
     tl.store(out + dim[None, :], high, mask=mask)

@@ -35,8 +35,8 @@ class KMeansAssign:
         Raises:
             ValueError: another shape, or heads of a token that do not lie side by side.
         """
-        if x.shape[1:] != self.shape or x[:1].stride()[1:] != (self.shape[1], 1):
-            raise ValueError(f"x {tuple(x.shape)}, strides {x.stride()}, is not [T, {self.shape}] with contiguous tokens")
+        if x.shape[1:] != self.shape or not all(row.is_contiguous() for row in x[:1]):
+            raise ValueError(f"x {tuple(x.shape)}, strides {x.stride()}: not [T, {self.shape}] with contiguous tokens")
         return kmeans_assign(x, self.spans, self.half_norm)
 
 

@@ -40,9 +40,12 @@ class PrefillPlan(NamedTuple):
 
 
 def plan_prefill(
-    block_tables: Tensor, query_lengths: Sequence[int], context_lengths: Sequence[int], page_size: int
+    block_tables: Sequence[Tensor] | Tensor,
+    query_lengths: Sequence[int],
+    context_lengths: Sequence[int],
+    page_size: int,
 ) -> PrefillPlan:
-    """The plan of chunks whose sequences have their pages in ``block_tables`` [sequences, pages].
+    """The plan of at least one chunk; ``block_tables``: the pages of each sequence, integers [pages].
 
     ``context_lengths`` count the chunk's own tokens too.
 
@@ -51,11 +54,11 @@ def plan_prefill(
     """
     if not len(block_tables) == len(query_lengths) == len(context_lengths):
         raise ValueError("block_tables, query_lengths and context_lengths count different sequences")
-    for chunk, context in zip(query_lengths, context_lengths, strict=True):
-        if not 0 < chunk <= context or context > block_tables.shape[1] * page_size:
-            raise ValueError(f"a chunk of {chunk} tokens, {context} of context and {block_tables.shape[1]} pages")
+    for chunk, context, table in zip(query_lengths, context_lengths, block_tables, strict=True):
+        if not 0 < chunk <= context or context > len(table) * page_size:
+            raise ValueError(f"a chunk of {chunk} tokens, {context} of context and {len(table)} pages")
     slots = [slots_of(t, n, page_size) for t, n in zip(block_tables, context_lengths, strict=True)]
-    positions = [torch.arange(n, device=block_tables.device) for n in context_lengths]
+    positions = [torch.arange(n, device=slots[0].device) for n in context_lengths]
     return PrefillPlan(torch.cat(slots), torch.cat(positions), tuple(query_lengths), tuple(context_lengths))
 
 
@@ -98,7 +101,8 @@ class PagedPrefill:
         """
         layout = self.spec.layout
         if query.dtype not in DTYPES or query.shape[-1] != layout.head_dim or query.shape[1] % layout.kv_heads:
-            raise ValueError(f"query {tuple(query.shape)} {query.dtype} does not fit {layout.kv_heads} heads of {layout.head_dim}")
+            cache = f"{layout.kv_heads} heads of {layout.head_dim}"
+            raise ValueError(f"query {tuple(query.shape)} {query.dtype} does not fit {cache}")
         if len(query) != sum(plan.query_lengths):
             raise ValueError(f"query holds {len(query)} tokens, the plan {sum(plan.query_lengths)}")
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)

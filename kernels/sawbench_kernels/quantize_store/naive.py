@@ -44,7 +44,7 @@ def quantize(x: Tensor, bits: int, group: int, storage: Storage) -> Affine:
     if storage == "fp16":
         scale, zero, overflow = fp16_pair(low, high, levels)
         if bool(overflow.any()):
-            raise OverflowError("a cache value lies beyond 65504, which an fp16 (scale, min) pair cannot hold: use fp32")
+            raise OverflowError("a cache value lies beyond 65504, too large for an fp16 (scale, min) pair: use fp32")
         codes = encode_fp16(work, scale, zero, levels)
     else:
         scale, zero = _fp32_pair(low, high, levels, storage == "fp32")

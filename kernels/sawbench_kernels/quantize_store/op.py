@@ -94,8 +94,8 @@ class QuantizeStore:
         check_rows(key, value, slots, layout)
         if (positions is None) == bool(self.bias):
             raise ValueError("positions come exactly where the spec has a key bias")
-        for side, index, count in (("key", key_index, layout.key_centroids), ("value", value_index, layout.value_centroids)):
-            if (index is None) == bool(count):
+        for side, index in (("key", key_index), ("value", value_index)):
+            if (index is None) == bool(getattr(layout, f"{side}_centroids")):
                 raise ValueError(f"{side}_index comes exactly where the layout stores centroids of the {side}s")
         quantize_store(
             key, value, slots, planes["key.codes"], planes.get("key.pair"), planes.get("key.index"),

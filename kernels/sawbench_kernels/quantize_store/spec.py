@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.paged_decode.naive import KeyBias, Rotation
+from sawbench_kernels.pages import PageLayout
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,13 @@ _BASE = {
     "KEY": "*bf16", "VALUE": "*bf16", "SLOTS": "*i64", "OVERFLOW": "*i32", "tokens": "i32",
     "KEY_CODES": "*i32", "KEY_PAIR": "*i32", "VALUE_CODES": "*i32", "VALUE_PAIR": "*i32",
 }  # fmt: skip
-_STRIDES = {
-    name: "i32"
-    for name in (
+_STRIDES = dict.fromkeys(
+    (
         "key_token", "key_head", "value_token", "value_head", "key_codes_page", "key_pair_page", "key_index_page",
         "value_codes_page", "value_pair_page", "value_index_page", "key_matrix_head", "value_matrix_head",
-    )
-}  # fmt: skip
+    ),
+    "i32",
+)  # fmt: skip
 _BIAS = {"OWN": "*fp32", "CROSS": "*fp32", "COLUMN": "*i32", "COS": "*fp32", "SIN": "*fp32", "POSITIONS": "*i64"}
 _KMEANS = {"KEY_INDEX": "*i64", "KEY_CODEBOOK": "*fp32", "KEY_PLANE": "*u8"}
 
