@@ -56,7 +56,7 @@ def test_every_inconsistency_belongs_to_a_cell_of_the_paper(study: Study) -> Non
 def test_commands_for_what_did_not_run_compose(study: Study) -> None:
     """Model and method exist and take the options; tasks are checked where their files are."""
     labels = study.paper["accuracy"][["model", "method"]].drop_duplicates().itertuples(index=False)
-    different = {str(published.ours(label)): (model, label) for model, label in labels}
+    different = {published.ours(label)[0]: (model, label) for model, label in labels}
     for model, label in different.values():
         words = shlex.split(published.command(model, label, "humaneval"))
         config = compose("run", words[4:])

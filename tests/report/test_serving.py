@@ -5,17 +5,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sawbench.report import kernels, retrieval, serving
+from sawbench.report import decode_steps, kernels, retrieval, serving
 from sawbench.report.content import Drawing, Table
 from sawbench.report.records import Number, Study
 
 ROOT = Path(__file__).parents[2]
-BENCH = """model,method,options,load,concurrency,output_tps,output_tps_request,ttft_ms,gpus,error
-qwen3-8b,bf16,,d16384_1024,8,400,50,900,1,
-qwen3-8b,bf16,,d16384_1024,64,1000,20,9000,1,
-qwen3-8b,int4,,d16384_1024,8,480,60,900,1,
-qwen3-8b,int4,,d16384_1024,64,1500,25,7000,1,
-qwen3-8b,kmeans,,d16384_1024,64,,,,1,out of memory
+BENCH = """model,method,options,run,load,concurrency,output_tps,output_tps_request,ttft_ms,bound_tps,gpus,error
+qwen3-8b,bf16,,r1,d16384_1024,8,400,50,900,500,1,
+qwen3-8b,bf16,,r2,d16384_1024,64,1000,20,9000,1250,1,
+qwen3-8b,int4,,r3,d16384_1024,8,480,60,900,650,1,
+qwen3-8b,int4,,r4,d16384_1024,64,1500,25,7000,2000,1,
+qwen3-8b,kmeans,,r5,d16384_1024,64,,,,,1,out of memory
 """
 KERNELS = """family,kernel,batch,context,query_heads,kv_heads,head_dim,page_size,bytes,floor_us,time_us,low_us,high_us,\
 tb_per_s,fraction,vs_bf16,error,note
@@ -48,7 +48,9 @@ def test_measured_ratios_stand_beside_the_papers(root: Path) -> None:
     assert isinstance(table, Table)
     found = {(row["method"], row["concurrency"]): row for row in rows(table)}
     int4 = found["int4", Number(64)]
-    assert int4["ratio to BF16"] == Number(1.5)
+    assert int4["ratio to BF16"] == Number(1.5, run="r4")
+    assert int4["roofline's ratio"] == Number(1.6, run="r4")
+    assert int4["share of the bound"] == Number(0.75, run="r4")
     paper = pd.read_csv(root / "paper" / "throughput_h100_tp1.csv")
     theirs = paper[(paper["kv_config"] == "INT4") & (paper["concurrency"] == 64) & (paper["context"] == "long")]
     assert int4["paper's ratio"] == Number(float(theirs["output_tps_speedup_vs_bf16"].iloc[0]))
@@ -100,3 +102,41 @@ def test_retrieval_has_a_line_and_a_row_for_each_method(tmp_path: Path) -> None:
     assert {text.get_text() for text in drawing.figure.axes[0].texts} == {"bf16", "int4"}
     assert isinstance(table, Table)
     assert [row["method"] for row in rows(table)] == ["int4", "bf16"]
+
+
+SPLIT = """method,row,batch,context,step_us,value
+int4,MatMul,32,16384,60,60
+int4,Attention,32,16384,40,40
+int4,TOTAL,32,16384,100,100
+bdr,MatMul,32,16384,60,60
+bdr,Attention,32,16384,40,40
+bdr,set_kv,32,16384,20,20
+bdr,TOTAL,32,16384,120,120
+"""
+
+
+def test_a_step_is_split_into_shares_that_sum_to_the_whole(root: Path) -> None:
+    (root / "throughput" / "split.csv").write_text(SPLIT)
+    drawing, table = decode_steps.contents(Study.read(root))
+    assert isinstance(drawing, Drawing)
+    assert isinstance(table, Table)
+    shares = decode_steps.shares(Study.read(root).throughput["split"].rename(columns={"method": "variant"}))
+    assert list(shares.loc["int4"]) == pytest.approx([60, 40, 0])
+    assert list(shares.sum(axis=1)) == pytest.approx([100, 100])
+    found = {row["part"]: row for row in rows(table)}
+    assert found["set_kv"]["int4 (ns)"] is None
+    assert found["TOTAL"]["bdr (ns)"] == Number(120)
+    assert found["TOTAL"]["paper: INT4 (ns)"] == Number(533146)
+
+
+def test_overhead_and_floor_have_their_noise(root: Path) -> None:
+    head = "method_a,method_b,batch,context,overhead_pct,low_pct,high_pct"
+    (root / "throughput" / "overhead.csv").write_text(f"{head}\nint4,bdr,32,16384,0.4,0.1,0.8\n")
+    (root / "throughput" / "step.csv").write_text(
+        "method,batch,context,step_ms,floor_ms,over_floor\nbf16,1,2048,4,3.2,1.25\n"
+    )
+    overhead, floor = decode_steps.contents(Study.read(root))
+    assert isinstance(overhead, Table)
+    assert isinstance(floor, Table)
+    assert rows(overhead)[0]["overhead (%)"] == Number(0.4, 0.1, 0.8)
+    assert rows(floor)[0]["step / floor"] == Number(1.25)

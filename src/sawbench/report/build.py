@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sawbench.report import accuracy, fidelity, kernels, keys, published, retrieval, serving
+from sawbench.report import accuracy, decode_steps, fidelity, kernels, keys, published, retrieval, serving
 from sawbench.report.content import Drawing, Table
 from sawbench.report.markdown import markdown
 from sawbench.report.page import Section, methods, page, run_table
@@ -28,7 +28,7 @@ def contents(study: Study) -> Iterator[Section]:
     yield Section("keys", "Key outliers", [*keys.drawings(study)])
     yield Section("accuracy", "Accuracy", [*accuracy.tables(study)])
     yield Section("retrieval", "Long context", [*retrieval.contents(study)])
-    yield Section("throughput", "Throughput", [*serving.contents(study)])
+    yield Section("throughput", "Throughput", [*serving.contents(study), *decode_steps.contents(study)])
     yield Section("kernels", "Kernels", [*kernels.contents(study)])
     yield Section("published", "Published and measured", [*published.tables(study), *published.inconsistencies(study)])
 

@@ -7,9 +7,12 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+import pandas as pd
+
 from sawbench.report.content import Drawing, Table, Value, digits, text_of, texts
 from sawbench.report.records import Number, Study
 
+PROVENANCE = ("date", "commit", "dirty", "cpu", "gpus", "key", "value", "versions", "command")
 HERE = Path(__file__).parent
 
 
@@ -25,7 +28,7 @@ class Section:
 def page(study: Study, sections: Sequence[Section]) -> str:
     """The whole document; figures are read from ``figures/``, where they were saved."""
     shown = [section for section in sections if section.content]
-    anchors = {run.id: f"run-{run.id}" for run in study.runs()}
+    anchors = {str(row[0]): f"run-{row[0]}" for table in run_table(study) for row in table.rows}
     anchors |= {run.label: f"section-method-{run.keys['method']}" for run in study.runs()}
     return Template((HERE / "page.html").read_text()).substitute(
         style=(HERE / "page.css").read_text(),
@@ -62,9 +65,13 @@ def methods(study: Study) -> list[Table]:
 
 
 def run_table(study: Study) -> list[Table]:
-    """How each run was made."""
-    runs = study.table("runs")
-    columns = ["run", *(c for c in ("date", "commit", "dirty", "cpu", "gpus", "versions", "command") if c in runs)]
+    """How each run was made: the cells of ``run`` and those of ``bench``."""
+    frames = [
+        study.table("runs"),
+        *(f.rename(columns={"device": "gpus"}) for f in study.throughput.values() if "run" in f),
+    ]
+    runs = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
+    columns = ["run", *(column for column in PROVENANCE if column in runs)]
     return [Table("runs", "How each run was made", columns, texts(runs, columns))] if len(runs) else []
 
 

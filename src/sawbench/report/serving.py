@@ -38,13 +38,19 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
 
 
 def labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the row label, and with the ratio to BF16 of the same model, load and concurrency."""
+    """With the row label, and with throughput and its bound as ratios to BF16 of the same model, load, concurrency."""
     options = frame["options"] if "options" in frame else pd.Series("", index=frame.index)
     frame = frame.assign(label=(frame["method"] + " " + options.fillna("").astype(str)).str.strip())
+    if "bound_tps" not in frame:
+        frame = frame.assign(bound_tps=float("nan"))
     cell = ["model", "load", "concurrency"]
-    base = frame[frame["method"] == "bf16"].drop_duplicates(cell).set_index(cell)["output_tps"].rename("base")
-    joined = frame.join(base, on=cell)
-    return joined.assign(ratio=joined["output_tps"] / joined["base"])
+    base = frame[frame["label"] == "bf16"].drop_duplicates(cell).set_index(cell)[["output_tps", "bound_tps"]]
+    joined = frame.join(base.add_suffix("_base"), on=cell)
+    return joined.assign(
+        ratio=joined["output_tps"] / joined["output_tps_base"],
+        bound_ratio=joined["bound_tps"] / joined["bound_tps_base"],
+        of_bound=joined["output_tps"] / joined["bound_tps"],
+    )
 
 
 def published(study: Study) -> dict[tuple[str, str, int], float]:
@@ -59,23 +65,31 @@ def published(study: Study) -> dict[tuple[str, str, int], float]:
 
 
 def table(name: str, model: str, rows: pd.DataFrame, theirs: dict[tuple[str, str, int], float]) -> Table:
-    """Measured output tokens/s, its ratio to BF16, and the paper's ratio for the same load."""
-    columns = ["method", "load", "concurrency", "output tokens/s", "ratio to BF16", "paper's ratio", "difference"]
-    cells = [_row(row, theirs) for row in rows.to_dict("records")]
-    note = "Paper: Qwen3-8B on H100 80 GB, the authors' fork of a serving engine; ratios alone can be compared."
-    return Table(name, f"Throughput of {model}", [*columns, "note"], cells, [note])
+    """Output tokens/s and its share of the bound; ratios to BF16 as measured, by the roofline, and in the paper."""
+    return Table(
+        name,
+        f"Throughput of {model}",
+        ["method", "load", "concurrency", "output tokens/s", "share of the bound", "ratio to BF16",
+         "roofline's ratio", "paper's ratio", "difference to paper", "run", "note"],
+        [_row(row, theirs) for row in rows.to_dict("records")],
+        ["Paper: Qwen3-8B on H100 80 GB, the authors' fork of a serving engine; ratios alone can be compared.",
+         "Bound: the roofline with the read and matrix-product rates measured in the same process."],
+    )  # fmt: skip
 
 
 def _row(row: Mapping[Hashable, Any], theirs: dict[tuple[str, str, int], float]) -> list[Value]:
     """A cell that failed has its error in place of numbers."""
-    asked: list[Value] = [row["label"], str(row["load"]), Number(row["concurrency"])]
-    if pd.isna(row["output_tps"]):
-        return [*asked, None, None, None, None, str(row.get("error", "failed"))]
-    ratio = None if pd.isna(row["ratio"]) else Number(row["ratio"])
-    paper = theirs.get((row["label"], row["load"], int(row["concurrency"])))
-    if ratio is None or paper is None:
-        return [*asked, Number(row["output_tps"]), ratio, None if paper is None else Number(paper), None, ""]
-    return [*asked, Number(row["output_tps"]), ratio, Number(paper), Number(ratio.value - paper), ""]
+    run = str(row.get("run", ""))
+    measured = {name: _number(row[name], run) for name in ("output_tps", "of_bound", "ratio", "bound_ratio")}
+    paper = _number(theirs.get((row["label"], row["load"], int(row["concurrency"]))), "")
+    ratio = measured["ratio"]
+    gap = Number(ratio.value - paper.value, run=run) if ratio and paper else None
+    note = "" if measured["output_tps"] else str(row.get("error", "failed"))
+    return [row["label"], str(row["load"]), Number(row["concurrency"]), *measured.values(), paper, gap, run, note]
+
+
+def _number(value: float | None, run: str) -> Number | None:
+    return None if value is None or pd.isna(value) else Number(value, run=run)
 
 
 def drawing(name: str, title: str, rows: pd.DataFrame, source: str) -> Drawing:

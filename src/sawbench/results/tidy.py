@@ -81,7 +81,7 @@ def _renamed(row: Row) -> dict[str, Any]:
 
 
 def _attempt(cell: Cell) -> dict[str, Any]:
-    """Command, commit, date and machine of the attempt that finished the cell."""
+    """Command, commit, date and machine of the attempt that finished the cell, and what it did to K and to V."""
     last = cell.attempts()[-1] if cell.attempts() else {}
     machine = _mapping(last.get("machine"))
     return {
@@ -94,6 +94,7 @@ def _attempt(cell: Cell) -> dict[str, Any]:
         "cores": machine.get("cores"),
         "gpus": "; ".join(machine.get("gpus") or ()),
         "versions": pairs(_mapping(last.get("versions"))),
+        **{side: "; ".join(parts) for side, parts in _mapping(last.get("stored")).items()},
         "attempts": len(cell.attempts()),
         "command": portable(str(last.get("command", ""))),
     }
