@@ -22,7 +22,9 @@ from sawbench.tasks.fidelity_summary import layer_metrics, summarize
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
 
-FLOOR_CHUNK = 16
+FLOOR_CHUNK = 3
+"""Small enough that matrix products take another path, as in decoding: in chunks of 7 and more, fp32 on a CPU rounds
+exactly as for the whole prompt, and no floor would show."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Fidelity:
         max_replayed: answer tokens over all prompts at which replay ends; the last answer is cut there.
         text: a text file (UTF-8) to replay in place of answers, in stretches of ``window`` tokens.
         window: tokens of one stretch of ``text``.
-        floor_prompts: prompts that are also replayed in chunks of 16 tokens: the same method, rounded in another order.
+        floor_prompts: prompts that are also replayed in chunks of 3 tokens: the same method, rounded in another order.
         layer_prompts: prompts that errors of K, V and attention output are taken over, by layer and head.
     """
 
@@ -81,6 +83,8 @@ class Fidelity:
 
     def _items(self, ctx: TaskContext, reference: Any) -> list[Replay]:
         items = self._answers(ctx, reference) if self.text is None else self._stretches(ctx.engine.tokenizer, self.text)
+        if not items:
+            raise UserError(f"task.text={self.text} holds no token to predict")
         return capped(items, self.max_replayed)
 
     def _answers(self, ctx: TaskContext, reference: Any) -> list[Replay]:
