@@ -1,5 +1,6 @@
 """Fidelity sees the quantizer, sees nothing where there is none, and survives being killed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,15 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from helpers.methods import load_method
-from helpers.models import TinyLoaded, tiny
+from helpers.models import VOCAB, TinyLoaded, tiny
 from helpers.stub import DictSink, StubTokenizer
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
 from sawbench.core.records import TaskResult
 from sawbench.core.replay import Replay
 from sawbench.engine.hf import HFEngine
+from sawbench.prompts import encode_prompt, shipped
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.fidelity import Fidelity, capped, stretches
 
@@ -47,6 +50,11 @@ def engine(loaded: TinyLoaded, name: str, **options: object) -> HFEngine:
 def context(loaded: TinyLoaded, results: Path, made: Any, sink: Any = None) -> TaskContext:
     reference = engine(loaded, "reference")
     return TaskContext(made, lambda: reference, sink or DictSink(), silent, 0, {"name": "tiny"}, results)
+
+
+def encode(loaded: TinyLoaded, prompt_id: str) -> tuple[int, ...]:
+    (text,) = (prompt.text for prompt in shipped("fidelity") if prompt.id == prompt_id)
+    return encode_prompt(loaded.tokenizer, text)
 
 
 def values(result: TaskResult) -> Mapping[str, Any]:
@@ -85,6 +93,29 @@ def test_fewer_bits_are_never_closer_to_the_reference(by_bits: dict[int, Mapping
 def test_the_noise_floor_is_rounding_alone(by_bits: dict[int, Mapping[str, Any]]) -> None:
     """In float64 no code flips between chunkings, so the floor vanishes; the effect does not."""
     assert abs(by_bits[4]["kl_floor"]) < 1e-9 < by_bits[4]["kl"]
+
+
+def test_the_floor_is_the_same_method_in_small_chunks(loaded: TinyLoaded, tmp_path: Path) -> None:
+    """An engine whose chunked logits differ by a known factor has a known floor, on the first prompts only."""
+    made, sink = engine(loaded, "int4"), DictSink()
+    whole = made.replay
+
+    def replay(items: Any, chunk: int | None = None) -> Any:
+        return (logits if chunk is None else torch.zeros_like(logits) for logits in whole(items))
+
+    made.replay = replay  # type: ignore[method-assign]
+    TASK.run(context(loaded, tmp_path, made, sink))
+    first, *others = sink.done.values()
+    (logits,) = whole([Replay("", encode(loaded, "prose-00"), tuple(first["answer"]))])
+    expected = math.log(VOCAB) + (logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)  # KL to the uniform
+    assert first["floor"] == pytest.approx(expected.tolist())
+    assert [other["floor"] for other in others] == [None, None]
+
+
+def test_a_text_without_tokens_is_refused(loaded: TinyLoaded, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match=r"task\.text=.*empty.txt"):
+        Fidelity(text=str(tmp_path / "empty.txt")).run(context(loaded, tmp_path, engine(loaded, "int4")))
 
 
 def test_layers_and_conditions_are_tables(loaded: TinyLoaded, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def _p99(samples: Sequence[Sample]) -> Metric:
 
 
 def _floor(samples: Sequence[Sample]) -> Metric:
-    """KL between the method and itself in chunks of 3 tokens: what rounding alone does, since codes that flip cascade."""
+    """KL between the method and itself in chunks of 3 tokens: what rounding alone does, as codes that flip cascade."""
     found = _values([s for s in samples if s["floor"] is not None], "floor")
     if not found or not found[0]:
         return Metric("kl_floor", None, "nats")
