@@ -1,6 +1,6 @@
 """Bars for whatever takes longer than two seconds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -17,8 +17,8 @@ def silent(items: Iterable[T], total: int | None = None, text: str = "") -> Iter
     return items
 
 
-def bar(items: Iterable[T], total: int | None = None, text: str = "") -> Iterator[T]:
-    """A tqdm bar on standard error; short work (under half a second) draws none."""
+def bar(items: Iterable[T], total: int | None = None, text: str = "") -> Iterable[T]:
+    """A tqdm bar on standard error, shown from the first moment: the first item may be a minute away."""
     from tqdm import tqdm
 
-    yield from tqdm(items, desc=text, total=total, delay=0.5, dynamic_ncols=True)
+    return items if total == 0 else tqdm(items, desc=text, total=total, dynamic_ncols=True)
