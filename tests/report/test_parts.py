@@ -1,6 +1,7 @@
 """The pieces that a figure or a table is made of."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.study import key_profile
+from sawbench.report import sensitivity
 from sawbench.report.content import Table, digits, text_of
 from sawbench.report.keys import crest, worst_head
 from sawbench.report.markdown import markdown
 from sawbench.report.pareto import _frontier, points
-from sawbench.report.records import Number, Run
+from sawbench.report.records import Number, Run, Study
 from sawbench.report.style import FAMILIES, colour, spread
 
 
@@ -75,3 +77,10 @@ def test_rotation_lowers_the_peak_of_the_worst_head() -> None:
     layer, head = worst_head(before)
     assert layer == 3
     assert crest(before, layer, head) > 4 * crest(after, layer, head)
+
+
+def test_heads_that_keep_more_bits_carry_their_number(tmp_path: Path) -> None:
+    lines = [f"toy,{layer},{head},key,0.{layer}{head},{8 if head else 4}" for layer in range(3) for head in range(2)]
+    (tmp_path / "mixed_sensitivity.csv").write_text("\n".join(["model,layer,head,side,error,bits", *lines]) + "\n")
+    (drawing,) = sensitivity.drawings(Study.read(tmp_path))
+    assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["8"] * 3

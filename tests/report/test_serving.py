@@ -5,7 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sawbench.report import decode_steps, kernels, retrieval, serving
+from sawbench.config import compose
+from sawbench.report import decode_steps, kernels, paper_loads, retrieval, serving
 from sawbench.report.content import Drawing, Table
 from sawbench.report.records import Number, Study
 
@@ -43,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_measured_ratios_stand_beside_the_papers(root: Path) -> None:
-    drawing, table = serving.contents(Study.read(root))
+    drawing, table, _ = serving.contents(Study.read(root))
     assert isinstance(drawing, Drawing)
     assert isinstance(table, Table)
     found = {(row["method"], row["concurrency"]): row for row in rows(table)}
@@ -57,18 +58,32 @@ def test_measured_ratios_stand_beside_the_papers(root: Path) -> None:
 
 
 def test_a_failed_cell_keeps_its_row_and_its_error(root: Path) -> None:
-    *_, table = serving.contents(Study.read(root))
+    _, table, _ = serving.contents(Study.read(root))
     assert isinstance(table, Table)
     failed = rows(table)[-1]
     assert failed["output tokens/s"] is None
     assert failed["note"] == "out of memory"
 
 
-def test_the_papers_ratios_are_found_by_load_and_method(root: Path) -> None:
-    found = serving.published(Study.read(root))
-    assert {method for method, _, _ in found} == {"bf16", "int4", "bdr"}
-    assert {load for _, load, _ in found} == {"d16384_1024", "d256_1024", "d8192_1024"}
-    assert all(ratio == 1 for (method, _, _), ratio in found.items() if method == "bf16")
+def test_the_papers_ratios_are_found_by_model_method_and_load(root: Path) -> None:
+    found = paper_loads.cells(Study.read(root))
+    assert {load for _, _, load, _ in found} == {"d16384_1024", "d256_1024", "d8192_1024"}
+    assert all(cell.ratio == 1 for (_, label, *_), cell in found.items() if label == "bf16")
+    assert found["qwen3-8b", "kmeans centroids=256", "d8192_1024", 32].ratio == pytest.approx(347.9 / 859.1)
+    assert found["qwen3-4b", "hessian_bdr", "d8192_1024", 32].ratio == pytest.approx(1051.0 / 1030.5)
+
+
+def test_loads_that_did_not_run_have_a_command_that_composes(root: Path) -> None:
+    *_, missing = serving.contents(Study.read(root))
+    assert isinstance(missing, Table)
+    commands = {tuple(row[:3]): str(row[-1]) for row in missing.rows}
+    assert ("qwen3-8b", "kmeans centroids=256", "d8192_1024") in commands
+    assert not any(row[:4] == ["qwen3-8b", "int4", "d16384_1024", Number(64)] for row in missing.rows)
+    assert any(row[:4] == ["qwen3-8b", "int4", "d16384_1024", Number(32)] for row in missing.rows)
+    for command in dict(zip((key[1] for key in commands), commands.values(), strict=True)).values():
+        config = compose("bench", command.split()[4:])
+        assert config.model.weights == "random"
+        assert f"method={config.method.name} " in command
 
 
 def test_a_wrong_kernel_has_a_note_and_no_place_in_a_figure(root: Path) -> None:

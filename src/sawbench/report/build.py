@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sawbench.report import accuracy, decode_steps, fidelity, kernels, keys, published, retrieval, serving
+from sawbench.report import accuracy, decode_steps, fidelity, kernels, keys, published, retrieval, sensitivity, serving
 from sawbench.report.content import Drawing, Table
 from sawbench.report.markdown import markdown
 from sawbench.report.page import Section, methods, page, run_table
@@ -26,6 +26,7 @@ def contents(study: Study) -> Iterator[Section]:
     """What has files of its own beside the page."""
     yield Section("fidelity", "Fidelity", [*fidelity.contents(study)])
     yield Section("keys", "Key outliers", [*keys.drawings(study)])
+    yield Section("sensitivity", "Sensitive heads", [*sensitivity.drawings(study)])
     yield Section("accuracy", "Accuracy", [*accuracy.tables(study)])
     yield Section("retrieval", "Long context", [*retrieval.contents(study)])
     yield Section("throughput", "Throughput", [*serving.contents(study), *decode_steps.contents(study)])

@@ -6,7 +6,6 @@ first token)), ttft_ms (mean), gpus, error. Absolute numbers of other hardware a
 to BF16 are.
 """
 
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sawbench.report.content import Drawing, Table, Value
 from sawbench.report.fidelity import slug
-from sawbench.report.published import ours
+from sawbench.report.paper_loads import Key, PaperCell, cells, not_run
 from sawbench.report.records import Number, Study
 from sawbench.report.style import colour, headline, label_points, look, marker
 
@@ -25,16 +24,20 @@ NEEDED = {"model", "method", "load", "concurrency", "output_tps"}
 
 
 def contents(study: Study) -> Iterator[Drawing | Table]:
-    """For each file and model: the ratios, and three figures a load."""
-    theirs = published(study)
+    """For each file and model: three figures a load, and the ratios; then the paper's loads that did not run here."""
+    theirs, measured = cells(study), set[Key]()
     for name, frame in study.throughput.items():
         if not set(frame.columns) >= NEEDED:
             continue
-        for model, rows in labelled(frame).groupby("model", sort=False):
-            for load, cells in rows[rows["output_tps"].notna()].groupby("load", sort=False):
-                if cells["concurrency"].nunique() > 1:
-                    yield drawing(slug("throughput", name, str(model), str(load)), f"{model}, {load}", cells, name)
+        frame = labelled(frame)
+        measured |= {place(row) for row in frame[frame["output_tps"].notna()].to_dict("records")}
+        for model, rows in frame.groupby("model", sort=False):
+            for load, done in rows[rows["output_tps"].notna()].groupby("load", sort=False):
+                if done["concurrency"].nunique() > 1:
+                    yield drawing(slug("throughput", name, str(model), str(load)), f"{model}, {load}", done, name)
             yield table(slug("throughput", name, str(model)), str(model), rows, theirs)
+    if (missing := not_run(study, measured)) is not None:
+        yield missing
 
 
 def labelled(frame: pd.DataFrame) -> pd.DataFrame:
@@ -53,18 +56,7 @@ def labelled(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def published(study: Study) -> dict[tuple[str, str, int], float]:
-    """The paper's ratio to BF16 by (our method, load, concurrency), from its client's sweeps of Qwen3-8B."""
-    found = {}
-    for name in ("throughput_h100_tp2", "throughput_h100_tp1"):
-        for row in study.paper.get(name, pd.DataFrame()).to_dict("records"):
-            label = "BDR-128 (K)" if "BDR" in str(row["kv_config"]) else str(row["kv_config"])
-            load = re.sub(r"D\((\d+),(\d+)\)", r"d\1_\2", str(row["scenario"]))
-            found[ours(label)[0], load, int(row["concurrency"])] = float(row["output_tps_speedup_vs_bf16"])
-    return found
-
-
-def table(name: str, model: str, rows: pd.DataFrame, theirs: dict[tuple[str, str, int], float]) -> Table:
+def table(name: str, model: str, rows: pd.DataFrame, theirs: Mapping[Key, PaperCell]) -> Table:
     """Output tokens/s and its share of the bound; ratios to BF16 as measured, by the roofline, and in the paper."""
     return Table(
         name,
@@ -72,20 +64,25 @@ def table(name: str, model: str, rows: pd.DataFrame, theirs: dict[tuple[str, str
         ["method", "load", "concurrency", "output tokens/s", "share of the bound", "ratio to BF16",
          "roofline's ratio", "paper's ratio", "difference to paper", "run", "note"],
         [_row(row, theirs) for row in rows.to_dict("records")],
-        ["Paper: Qwen3-8B on H100 80 GB, the authors' fork of a serving engine; ratios alone can be compared.",
+        ["Paper: H100 80 GB, the authors' fork of a serving engine; ratios alone can be compared.",
          "Bound: the roofline with the read and matrix-product rates measured in the same process."],
     )  # fmt: skip
 
 
-def _row(row: Mapping[Hashable, Any], theirs: dict[tuple[str, str, int], float]) -> list[Value]:
+def _row(row: Mapping[Hashable, Any], theirs: Mapping[Key, PaperCell]) -> list[Value]:
     """A cell that failed has its error in place of numbers."""
     run = str(row.get("run", ""))
     measured = {name: _number(row[name], run) for name in ("output_tps", "of_bound", "ratio", "bound_ratio")}
-    paper = _number(theirs.get((row["label"], row["load"], int(row["concurrency"]))), "")
+    paper = Number(theirs[place(row)].ratio) if place(row) in theirs else None
     ratio = measured["ratio"]
     gap = Number(ratio.value - paper.value, run=run) if ratio and paper else None
     note = "" if measured["output_tps"] else str(row.get("error", "failed"))
     return [row["label"], str(row["load"]), Number(row["concurrency"]), *measured.values(), paper, gap, run, note]
+
+
+def place(row: Mapping[Hashable, Any]) -> Key:
+    """The cell that a row is."""
+    return str(row["model"]), str(row["label"]), str(row["load"]), int(row["concurrency"])
 
 
 def _number(value: float | None, run: str) -> Number | None:
