@@ -19,6 +19,8 @@ from sawbench.core.errors import UserError, illegal
 
 VERBS = {
     "run": "measure a method on a model with a task, beside the BF16 baseline",
+    "bench": "throughput of methods under load, beside its bound",
+    "plan": "what a cache costs on a card, and what a method gains, without model or card",
     "calibrate": "fit what a method learns from text, and keep it",
     "report": "tables and figures from results/",
     "kernels": "time the kernels against their floor and their peers",
@@ -27,10 +29,14 @@ VERBS = {
 }
 SWITCHES = {
     "-m": "sweep: every option may hold several values, a,b,c",
+    "--estimate": "bench: print the seconds that every cell takes at its bound, and stop",
     "--cfg": "print the composed configuration and stop",
     "--help": "this text",
 }
 USAGE = "python -m sawbench VERB [-m] [option=value ...]"
+
+SWEEPS = ("bench",)
+"""Verbs that take several values for an option without -m: a comparison is what they are for."""
 
 EXIT_ERROR, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -64,7 +70,8 @@ def dispatch(arguments: list[str]) -> int:
     if "--help" in switches:
         print(verb_help(verb))
         return 0
-    cells = expand(verb, overrides) if "-m" in switches else [overrides]
+    overrides += ["estimate=true"] * ("--estimate" in switches)
+    cells = expand(verb, overrides) if "-m" in switches or verb in SWEEPS else [overrides]
     configs = [compose(verb, cell) for cell in cells]
     if "--cfg" in switches:
         print("---\n".join(OmegaConf.to_yaml(config) for config in configs), end="")

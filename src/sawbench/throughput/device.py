@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -49,18 +50,23 @@ def seconds(run: Callable[[], object], device: torch.device, repeats: int = REPE
     return statistics.median(times)
 
 
+@cache
 @torch.inference_mode()
 def measure_rates(device: torch.device, dtype: torch.dtype = torch.bfloat16) -> DeviceRates:
-    """Copy and read bandwidth over gigabytes, and the rate of a large square matrix product in ``dtype``."""
+    """Copy and read bandwidth over gigabytes, and the rate of a large square matrix product in ``dtype``; once a
+    process."""
     size, side = SIZES[device.type]
-    source = torch.ones(size // 4, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    copy = 2 * size / seconds(lambda: target.copy_(source), device)
-    read = size / seconds(lambda: source.sum(), device)
-    del source, target
+    copy, read = _bandwidths(size, device)
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     matmul = 2 * side**3 / seconds(lambda: a @ b, device)
     return DeviceRates(device_name(device), str(dtype).removeprefix("torch."), copy, read, matmul)
+
+
+def _bandwidths(size: int, device: torch.device) -> tuple[float, float]:
+    source = torch.ones(size // 4, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    copied = seconds(lambda: target.copy_(source), device)
+    return 2 * size / copied, size / seconds(lambda: source.sum(), device)
 
 
 def device_name(device: torch.device) -> str:

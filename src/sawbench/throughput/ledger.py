@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ def run_id(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def provenance() -> dict[str, Any]:
-    """Where and how, for every row: date, commit, card, versions, and the command without this machine's folders."""
-    record = environment()
+def provenance(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Where and how, for every row: date, commit, card, versions, and the command without this machine's folders
+    (``arguments`` after ``python -m sawbench``, where they are not this process's own)."""
+    record = environment(arguments)
     machine = record["machine"]
     return {
         "device": "; ".join(machine["gpus"]) or machine["cpu"],
@@ -38,12 +39,11 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self.locks = self.path.parent / ".locks"
+        self.locks = self.path.parents[1] / "runs" / ".throughput"
 
-    def done(self, run: str) -> Mapping[str, Any] | None:
-        """The row of ``run`` if it was measured; a row with an error is none."""
-        found = (row for row in read_csv(self.path) if row.get("run") == run and not row.get("error"))
-        return next(found, None)
+    def done(self, run: str) -> list[dict[str, Any]]:
+        """The rows of ``run`` if it was measured; a row with an error is none."""
+        return [dict(row) for row in read_csv(self.path) if row.get("run") == run and not row.get("error")]
 
     @contextmanager
     def claim(self, run: str) -> Iterator[bool]:
@@ -56,14 +56,9 @@ class Ledger:
             if lock is not None:
                 os.close(lock)
 
-    def write(self, run: str, row: Mapping[str, Any]) -> None:
-        """Put ``row`` in the place of an earlier one of ``run``; the file is whole at every moment."""
-        self.extend([{**row, "run": run}])
-
-    def extend(self, rows: list[dict[str, Any]]) -> None:
-        """Rows that carry their ``run``; earlier rows of the same runs go."""
-        runs = {row["run"] for row in rows}
+    def write(self, run: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Put ``rows`` in the place of earlier ones of ``run``; the file is whole at every moment."""
         self.locks.mkdir(parents=True, exist_ok=True)
         with locked(self.locks / f"{self.path.stem}.csv"):
-            kept: list[Mapping[str, Any]] = [row for row in read_csv(self.path) if row.get("run") not in runs]
-            write_atomic(self.path, to_csv([*kept, *rows]))
+            kept: list[Mapping[str, Any]] = [row for row in read_csv(self.path) if row.get("run") != run]
+            write_atomic(self.path, to_csv([*kept, *({**row, "run": run} for row in rows)]))

@@ -62,10 +62,9 @@ def loads(config: Any) -> list[Load]:
     counts = [counts] * len(levels) if isinstance(counts, int) else levels if counts is None else list(counts)
     if len(counts) != len(levels):
         raise UserError(f"load.requests={counts} has not one number for each of load.concurrency={levels}")
-    return [
-        Load(config.name, config.input_tokens, config.output_tokens, level, count)
-        for level, count in zip(levels, counts, strict=True)
-    ]
+    sizes = (config.input_tokens, config.output_tokens)
+    name = "d{}_{}".format(*sizes)
+    return [Load(name, *sizes, level, count) for level, count in zip(levels, counts, strict=True)]
 
 
 def number(text: object, option: str) -> int:

@@ -6,7 +6,6 @@ matches takes it; what no pattern knows is "Norm/Act/RoPE", the small operations
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,7 +53,7 @@ def step_split(engine: Any, batch: int, context: int, steps: int = 20) -> list[d
     ]
 
 
-def profiled(decoding: Decoding, steps: int) -> Counter[str]:
+def profiled(decoding: Decoding, steps: int) -> dict[str, float]:
     """Microseconds by class over ``steps`` steps (the settling ones are run outside the profiler)."""
     device = decoding.device
     for _ in range(SETTLING):
@@ -76,8 +75,8 @@ def durations(record: Any, device: torch.device) -> Iterable[tuple[str, float]]:
             yield event.key, own
 
 
-def by_class(kernels: Iterable[tuple[str, float]]) -> Counter[str]:
-    total: Counter[str] = Counter()
+def by_class(kernels: Iterable[tuple[str, float]]) -> dict[str, float]:
+    total = dict.fromkeys((*CLASSES, REST), 0.0)
     for name, microseconds in kernels:
         total[classify(name)] += microseconds
     return total

@@ -2,9 +2,11 @@
 
 import statistics
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sawbench.engine.paged.engine import Landed
 from sawbench.throughput.costs import cost_of_engine
@@ -15,6 +17,8 @@ from sawbench.throughput.warmup import resident
 
 SETTLING = 4
 """Steps of a block before its clock runs: the one in flight from before, and the pipeline's filling."""
+STEPS, REPEATS = 200, 5
+"""Of an interleaved comparison: steps of a block, and blocks of each engine."""
 RESAMPLES = 4000
 
 
@@ -36,7 +40,7 @@ class Decoding:
         landed = [next(self.steps) for _ in range(SETTLING + steps)]
         stamps = [step.time for step in landed[SETTLING - 1 :]]
         synchronise(self.device)
-        return [after - before for before, after in zip(stamps, stamps[1:], strict=False)]
+        return [after - before for before, after in pairwise(stamps)]
 
     def close(self) -> None:
         """Give the batch's pages back."""
@@ -67,7 +71,7 @@ def decode_step(engine: Any, batch: int, context: int, rates: Rates, steps: int 
 
 
 def compare_steps(
-    engine_a: Any, engine_b: Any, batch: int, context: int, *, steps: int = 200, repeats: int = 5, seed: int = 0
+    engine_a: Any, engine_b: Any, batch: int, context: int, *, steps: int = STEPS, repeats: int = REPEATS, seed: int = 0
 ) -> dict[str, Any]:
     """Blocks of ``steps`` decode steps, A B A B ..., ``repeats`` of each; what B costs over A in per cent.
 
@@ -78,7 +82,8 @@ def compare_steps(
     most = repeats * (SETTLING + steps) + 2
     a, b = (Decoding(engine, batch, context, most) for engine in (engine_a, engine_b))
     blocks = np.array([[a.times(steps), b.times(steps)] for _ in range(repeats)])
-    a.close(), b.close()
+    a.close()
+    b.close()
     low, high = np.percentile(_resampled(blocks, seed), (2.5, 97.5))
     return {
         "batch": batch,
@@ -93,13 +98,13 @@ def compare_steps(
     }
 
 
-def _overhead(blocks: np.ndarray) -> float:
+def _overhead(blocks: NDArray[np.float64]) -> float:
     """Per cent by which B's steps exceed A's in ``blocks`` [repeats, 2, steps]: the median pair."""
     medians = np.median(blocks, axis=-1)
     return 100 * float(np.median(medians[:, 1] / medians[:, 0]) - 1)
 
 
-def _resampled(blocks: np.ndarray, seed: int) -> list[float]:
+def _resampled(blocks: NDArray[np.float64], seed: int) -> list[float]:
     rng, (repeats, _, steps) = np.random.default_rng(seed), blocks.shape
     found = []
     for _ in range(RESAMPLES):
