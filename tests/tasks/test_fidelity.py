@@ -118,6 +118,15 @@ def test_a_text_without_tokens_is_refused(loaded: TinyLoaded, tmp_path: Path) ->
         Fidelity(text=str(tmp_path / "empty.txt")).run(context(loaded, tmp_path, engine(loaded, "int4")))
 
 
+def test_exact_prefill_is_seen_by_the_answers_alone(loaded: TinyLoaded, tmp_path: Path) -> None:
+    """The first answer token is predicted from an exact prompt; all others read the quantized cache."""
+    made, sink = HFEngine(loaded, load_method("int4"), {}, prefill="exact"), DictSink()  # type: ignore[arg-type]
+    found = values(TASK.run(context(loaded, tmp_path, made, sink)))
+    assert all(abs(sample["kl"][0]) < 1e-9 < sample["kl"][1] for sample in sink.done.values())
+    assert (found["kl_floor"], found["output_error"]) == (None, None)
+    assert found["key_error"] > 0
+
+
 def test_layers_and_conditions_are_tables(loaded: TinyLoaded, tmp_path: Path) -> None:
     tables = TASK.run(context(loaded, tmp_path, engine(loaded, "int4"))).tables
     assert [(row["layer"], row["head"]) for row in tables["layers"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]

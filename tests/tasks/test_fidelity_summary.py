@@ -1,6 +1,7 @@
 """From samples to metrics, without a model."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -39,5 +40,6 @@ def test_the_floor_is_over_the_prompts_that_have_one() -> None:
 
 
 def test_errors_by_layer_are_averaged_over_heads() -> None:
-    layers = [LayerError(0, 0, 0.1, 0.2, 0.3), LayerError(0, 1, 0.3, 0.4, 0.5)]
-    assert [m.value for m in layer_metrics(layers)] == pytest.approx([0.2, 0.3, 0.4])
+    rows = [asdict(LayerError(0, 0, 0.1, 0.2, 0.3)), asdict(LayerError(0, 1, 0.3, 0.4, 0.5))]
+    assert [m.value for m in layer_metrics(rows)] == pytest.approx([0.2, 0.3, 0.4])
+    assert [m.value for m in layer_metrics([row | {"output": None} for row in rows])][2] is None

@@ -74,11 +74,8 @@ class Fidelity:
         items = self._items(ctx, reference)
         numbered = ctx.progress(enumerate(items), len(items), "replay")
         samples = [_sample(ctx, reference, item, at < self.floor_prompts) for at, item in numbered]
-        layers: list[LayerError] = ctx.engine.layer_errors(items[: self.layer_prompts])
-        tables = {
-            "layers": [asdict(layer) for layer in layers],
-            "conditions": [self._conditions(ctx.engine, reference, items)],
-        }
+        layers = _layer_rows(ctx.engine, items[: self.layer_prompts])
+        tables = {"layers": layers, "conditions": [self._conditions(ctx.engine, reference, items)]}
         return TaskResult((*summarize(samples, ctx.seed), *layer_metrics(layers)), tables)
 
     def _items(self, ctx: TaskContext, reference: Any) -> list[Replay]:
@@ -142,10 +139,17 @@ def _sample(ctx: TaskContext, reference: Any, item: Replay, with_floor: bool) ->
     return ctx.sink.done[item.id]
 
 
+def _exact_prefill(engine: Any) -> bool:
+    """Whether a first chunk attends to its unquantized K and V."""
+    return engine.describe().get("prefill") == "exact"
+
+
 def _measure(engine: Any, reference: Any, item: Replay, with_floor: bool) -> dict[str, Any]:
-    (method,) = engine.replay([item])
+    # under exact prefill the prompt alone may be the first chunk, else no answer token would ever read the cache
+    exact = _exact_prefill(engine)
+    (method,) = engine.replay([item], chunk=len(item.prompt) if exact else None)
     floor = None
-    if with_floor:
+    if with_floor and not exact:  # another first chunk would then be another method
         (rechunked,) = engine.replay([item], chunk=FLOOR_CHUNK)
         floor = compare(method, rechunked, item.answer).kl
     (expected,) = reference.replay([item])
@@ -157,3 +161,10 @@ def _measure(engine: Any, reference: Any, item: Replay, with_floor: bool) -> dic
         **asdict(found),
         "floor": floor,
     }
+
+
+def _layer_rows(engine: Any, items: Sequence[Replay]) -> list[dict[str, Any]]:
+    """Errors by layer and head; under exact prefill attention is not over the cache, and its error is None."""
+    errors: list[LayerError] = engine.layer_errors(items)
+    unseen = {"output": None} if _exact_prefill(engine) else {}
+    return [asdict(error) | unseen for error in errors]

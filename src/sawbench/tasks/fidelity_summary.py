@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from sawbench.core.records import Metric
-from sawbench.core.replay import LayerError
 from sawbench.stats.bootstrap import mean_interval
 
 Sample = Mapping[str, Any]
@@ -34,12 +33,14 @@ def summarize(samples: Sequence[Sample], seed: int) -> list[Metric]:
     ]
 
 
-def layer_metrics(layers: Sequence[LayerError]) -> list[Metric]:
+def layer_metrics(rows: Sequence[Sample]) -> list[Metric]:
     """Relative errors averaged over layers and KV heads; the table ``layers`` has each."""
-    return [
-        Metric(f"{side}_error", _finite(fmean(getattr(layer, side) for layer in layers)), "relative", n=len(layers))
-        for side in ("key", "value", "output")
-    ]
+    return [_error(side, [row[side] for row in rows]) for side in ("key", "value", "output")]
+
+
+def _error(side: str, errors: Sequence[float | None]) -> Metric:
+    known = [error for error in errors if error is not None and math.isfinite(error)]
+    return Metric(f"{side}_error", fmean(known) if len(known) == len(errors) else None, "relative", n=len(errors))
 
 
 def _values(samples: Sequence[Sample], field: str) -> tuple[list[float], list[int]] | None:
@@ -92,7 +93,3 @@ def _divergence(samples: Sequence[Sample]) -> list[Metric]:
 
 def _exp(nats: float | None) -> float | None:
     return None if nats is None else math.exp(min(nats, 700.0))  # beyond, a double overflows
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
