@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -190,6 +192,18 @@ class TestWeak:
 
     def test_memory_is_bounded(self) -> None:
         assert "MemoryError" in run("x = bytearray(1 << 29)", mode="weak", memory=1 << 28).error
+
+
+@strict
+def test_a_python_below_tmp_is_found_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's own folder is /tmp: what lies there of the interpreter must still be seen, read-only."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        venv.create(folder, symlinks=True)
+        monkeypatch.setattr(sys, "executable", f"{folder}/bin/python")
+        monkeypatch.setattr(sys, "prefix", folder)
+        assert run(f"import sys; print(sys.prefix == {folder!r}); open('x', 'w')").stdout == "True\n"
+        assert "Read-only file system" in run(f"open({folder!r} + '/pyvenv.cfg', 'w')").error
 
 
 def test_a_mode_that_is_none_is_refused() -> None:

@@ -89,6 +89,10 @@ def build_root(root: str, binds: list[str], folder_bytes: int) -> None:
     make_read_only(root)
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={folder_bytes},nr_inodes=4096")
+    for path in binds:
+        if path.startswith("/tmp/"):  # a Python that lives there, which the folder in memory has covered
+            bind(path, root + path)
+            make_read_only(root + path)
     os.chdir(root)
     call("syscall", SYS_PIVOT_ROOT[os.uname().machine], ".", ".")
     call("umount2", ".", MNT_DETACH)
