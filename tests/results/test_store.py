@@ -1,5 +1,6 @@
 """Cells: addressed by content, claimed by one living process, never half-written, never overwritten in silence."""
 
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,15 @@ from sawbench.results import RunStore
 cell = RunStore(Path(sys.argv[1])).cell(json.loads(sys.argv[2]))
 print(cell.claim(), flush=True)
 time.sleep(60)
+"""
+
+REWRITER = """
+import json, sys
+from pathlib import Path
+from sawbench.results.files import write_atomic
+for number in range(10**9):
+    write_atomic(Path(sys.argv[1]), json.dumps([number] * 5000))
+    print(".", end="", flush=True)
 """
 
 
@@ -110,8 +120,6 @@ def test_two_claims_on_one_cell_never_both_succeed(store: RunStore) -> None:
 
 
 def test_a_claim_dies_with_its_process(store: RunStore) -> None:
-    import json
-
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(store.root), json.dumps(IDENTITY)], stdout=subprocess.PIPE, text=True
     )
@@ -123,6 +131,29 @@ def test_a_claim_dies_with_its_process(store: RunStore) -> None:
         holder.kill()
         holder.wait()
     assert store.cell(IDENTITY).claim()
+
+
+def test_of_many_processes_one_gets_the_cell(store: RunStore) -> None:
+    command = [sys.executable, "-c", HOLDER, str(store.root), json.dumps(IDENTITY)]
+    holders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    try:
+        said = [holder.stdout.readline().strip() for holder in holders if holder.stdout]
+        assert sorted(said) == ["False"] * 3 + ["True"]
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+
+
+def test_a_kill_never_leaves_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    for _ in range(3):
+        writer = subprocess.Popen([sys.executable, "-c", REWRITER, str(path)], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        writer.stdout.read(200)
+        writer.kill()
+        writer.wait()
+        assert len(set(json.loads(path.read_text()))) == 1
 
 
 def test_a_folder_of_another_identity_is_refused(store: RunStore) -> None:

@@ -82,6 +82,18 @@ def test_writing_twice_changes_nothing(store: RunStore) -> None:
     assert {path: path.read_bytes() for path in write_tidy(store)} == before
 
 
+def test_processes_that_write_at_once_lose_no_rows(store: RunStore, tmp_path: Path) -> None:
+    others = [RunStore(tmp_path / str(number)) for number in range(4)]
+    runs = {finish(other, f"method{number}", 0.1) for number, other in enumerate(others)}
+    code = "import sys; from pathlib import Path; from sawbench.results import RunStore, write_tidy; "
+    code += "[write_tidy(RunStore(Path(sys.argv[1])), Path(sys.argv[2])) for _ in range(5)]"
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(o.root), str(store.root)]) for o in others]
+    assert [writer.wait() for writer in writers] == [0] * 4
+    rows = read_csv(store.root / "metrics.csv")
+    assert {row["run"] for row in rows} == runs
+    assert len(rows) == 2 * len(runs)
+
+
 def test_unfinished_cells_have_no_rows(store: RunStore) -> None:
     assert store.cell({"model": "m", "method": "x", "task": "t"}).claim()
     assert write_tidy(store) == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -72,10 +73,11 @@ class Study:
 
     def runs(self, task: str | None = None) -> list[Run]:
         """Every cell of metrics.csv, of one task or of all, in the order of the file."""
-        rows = self.table("metrics")
-        if task is not None:
-            rows = rows[rows["task"] == task]
-        return [self._run(rows[rows["run"] == run]) for run in dict.fromkeys(rows["run"])]
+        return [run for run in self._runs if task is None or run.keys["task"] == task]
+
+    @cached_property
+    def _runs(self) -> list[Run]:
+        return [self._run(rows) for _, rows in self.table("metrics").groupby("run", sort=False)]
 
     def _run(self, rows: pd.DataFrame) -> Run:
         keys = {key: str(rows.iloc[0][key]) for key in KEYS}
