@@ -22,6 +22,7 @@ VERBS = {
     "bench": "throughput of methods under load, beside its bound",
     "plan": "what a cache costs on a card, and what a method gains, without model or card",
     "calibrate": "fit what a method learns from text, and keep it",
+    "rescore": "score the answers in results/ again, offline, by today's rules",
     "report": "tables and figures from results/",
     "kernels": "time the kernels against their floor and their peers",
     "list": "models, methods, tasks and engines that there are",
@@ -45,13 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code: 0, 1 (a cell failed), 2 (the user's mistake) or 130 (Ctrl-C)."""
     _quiet()
     try:
-        return dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"sawbench: {error}", file=sys.stderr)
         return EXIT_USER
     except KeyboardInterrupt:
         print("sawbench: interrupted; the samples made so far are kept, the same command goes on", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
 
 
 def dispatch(arguments: list[str]) -> int:

@@ -119,7 +119,7 @@ class Sandbox:
 
     def run_many(self, programs: Sequence[Program], progress: Progress, workers: int | None = None) -> list[Outcome]:
         """Outcomes in order. Each program is a process of its own, so threads are enough to wait for them."""
-        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(workers or available_workers()) as pool:
             return list(progress(pool.map(self.run, programs), len(programs), "running code"))
 
     def _request(self, program: Program, folder: str) -> dict[str, Any]:
@@ -142,6 +142,11 @@ def refusal(mode: Mode) -> str | None:
         return _probe(mode).error or None
     except SandboxRefused as error:
         return error.reason
+
+
+def available_workers() -> int:
+    """Programs that may run side by side: the cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 @cache

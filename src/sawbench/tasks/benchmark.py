@@ -15,6 +15,7 @@ from sawbench.core.engine import Score
 from sawbench.core.errors import UserError
 from sawbench.core.progress import Progress, silent
 from sawbench.core.records import Metric, TaskResult
+from sawbench.scoring import VERSION
 from sawbench.scoring.text import is_loop, opens_thought
 from sawbench.stats import proportion_interval
 from sawbench.tasks.base import TaskContext
@@ -90,7 +91,7 @@ class Benchmark(ABC):
         )
         instances = self._instances(lm, ctx.seed)
         lm.generate_until(instances)
-        return self.result([s for s in ctx.sink.done.values() if s.get("task") == self.name], ctx.progress)
+        return self.result(list(ctx.sink.done.values()), ctx.progress)
 
     def _instances(self, lm: "EngineLM", seed: int) -> list[Any]:
         task = self.definition(seed)
@@ -104,8 +105,9 @@ class Benchmark(ABC):
         return list(task.instances)
 
     def result(self, samples: Sequence[Sample], progress: Progress = silent) -> TaskResult:
-        """Metrics and the table of scores, from samples alone."""
-        ordered = sorted(samples, key=lambda s: (str(s["item"]), s["repeat"]))
+        """Metrics and the table of scores, from this benchmark's samples alone."""
+        ours = [sample for sample in samples if sample.get("task") == self.name]
+        ordered = sorted(ours, key=lambda s: (str(s["item"]), s["repeat"]))
         scores = self.score(ordered, progress)
         metrics = (*self.headline(ordered, scores), *shares(ordered, scores))
         rows = [_row(sample, score) for sample, score in zip(ordered, scores, strict=True)]
@@ -118,8 +120,13 @@ class Benchmark(ABC):
     def conditions(self) -> dict[str, Any]:
         """What the numbers hold for."""
         return {f"protocol.{key}": value for key, value in asdict(self.protocol).items()} | {
-            "max_new_tokens": self.protocol.max_new_tokens or self.max_new_tokens
+            "max_new_tokens": self.protocol.max_new_tokens or self.max_new_tokens,
+            "scoring": VERSION,
         }
+
+    def parts(self) -> "Mapping[str, Benchmark]":
+        """The benchmarks whose samples a cell of this task holds, by the name that the samples carry."""
+        return {self.name: self}
 
 
 def load_definition(name: str, metadata: Mapping[str, Any]) -> "ConfigurableTask":

@@ -92,7 +92,7 @@ class EngineLM(TemplateLM):
         """Answers in order, each written to the sink as it is made."""
         asked = self._asked(requests)
         self._require_fit(list(asked.values()))
-        samples = {key: self._provenance(request, instance) for (key, request), instance in zip(
+        samples = {key: self._provenance(request, instance, len(asked)) for (key, request), instance in zip(
             asked.items(), requests, strict=True)}  # fmt: skip
         missing = [request for key, request in asked.items() if not self._on_disk(key, samples[key])]
         for completion in self.progress(self.engine.generate(missing), len(missing), "answers"):
@@ -133,14 +133,16 @@ class EngineLM(TemplateLM):
                     f"{self.max_length}; protocol.max_new_tokens={self.max_length - prompt} would fit"
                 )
 
-    def _provenance(self, request: Request, instance: Instance) -> dict[str, Any]:
-        """What is known before the answer: enough to score it again without the data set."""
+    def _provenance(self, request: Request, instance: Instance, of: int) -> dict[str, Any]:
+        """What is known before the answer: enough to score it again without the data set, and to see whether all
+        ``of`` answers are there."""
         task, item, repeat = place(instance)
         document = dict(instance.doc) if "item" in instance.doc else {}
         return {
             "task": task,
             "item": item,
             "repeat": repeat,
+            "of": of,
             "document": document,
             "prompt": instance.args[0],
             "prompt_tokens": len(request.prompt),

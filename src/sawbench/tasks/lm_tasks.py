@@ -1,0 +1,115 @@
+"""Any task that lm-eval has, through our bridge: ``task=lm_eval task.name=NAME``."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sawbench.core.errors import UserError
+from sawbench.core.records import Metric, TaskResult
+from sawbench.stats import proportion_interval
+from sawbench.tasks.base import TaskContext
+from sawbench.tasks.protocol import Protocol
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
+
+    from sawbench.models import ModelPlan
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmEval:
+    """Options of ``task=lm_eval``.
+
+    Args:
+        name: a task or group of lm-eval, or of ``include_path``.
+        protocol: decoding, chat template and the number of items; a task's stop strings and repeats are its own.
+        max_new_tokens: budget where neither protocol nor task says one.
+        num_fewshot: examples in the prompt; None leaves them to the task.
+        include_path: a folder of further task definitions (their Python is run).
+    """
+
+    name: str
+    protocol: Protocol
+    max_new_tokens: int = 256
+    num_fewshot: int | None = None
+    include_path: str | None = None
+
+    def check(self, plan: "ModelPlan") -> None:
+        """Raises UserError for a name that lm-eval does not know, data that do not load, and tasks that run code:
+        lm-eval would run it in this process."""
+        for name, task in self._load()["tasks"].items():
+            if getattr(task, "UNSAFE_CODE", False):
+                raise UserError(f"task.name={name} runs the model's code without a sandbox; task=humaneval has one")
+
+    def _load(self) -> Any:
+        manager = self._manager()
+        if self.name not in manager.all_tasks:
+            close = difflib.get_close_matches(self.name, manager.all_tasks, 5)
+            raise UserError(f"task.name={self.name} is no task of lm-eval; close to it: {', '.join(close) or 'none'}")
+        try:
+            return manager.load([self.name])
+        except Exception as error:  # a definition loads its data by any client, each with errors of its own
+            first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise UserError(f"task.name={self.name}: lm-eval cannot load it ({first})") from error
+
+    def _manager(self) -> "TaskManager":
+        from lm_eval.tasks import TaskManager
+
+        return TaskManager(include_path=self.include_path)
+
+    def run(self, ctx: TaskContext) -> TaskResult:
+        from lm_eval import simple_evaluate
+
+        from sawbench.tasks.lm_bridge import EngineLM
+
+        lm = EngineLM(
+            ctx.engine, self.protocol, ctx.sink, seed=ctx.seed, budget=self.max_new_tokens, progress=ctx.progress
+        )
+        results = simple_evaluate(
+            model=lm,
+            tasks=[self.name],
+            num_fewshot=self.num_fewshot,
+            limit=self.protocol.items,
+            apply_chat_template=self.protocol.chat,
+            bootstrap_iters=0,
+            task_manager=self._manager(),
+            random_seed=ctx.seed,
+            numpy_random_seed=ctx.seed,
+            torch_random_seed=ctx.seed,
+            fewshot_random_seed=ctx.seed,
+        )
+        return summarized(results["results"], results["samples"])
+
+
+def summarized(results: Mapping[str, Row], samples: Mapping[str, Sequence[Row]]) -> TaskResult:
+    """lm-eval's numbers under its own keys (``acc,none``), with our intervals where a value is a share of items."""
+    metrics = [
+        metric(key if len(results) == 1 else f"{task}/{key}", value, _values(key, samples.get(task, ())))
+        for task, row in results.items()
+        for key, value in row.items()
+        if "," in key and "_stderr" not in key and isinstance(value, int | float)
+    ]
+    rows = [_row(task, sample) for task, found in samples.items() for sample in found]
+    return TaskResult(tuple(metrics), {"scores": rows})
+
+
+def metric(name: str, value: float, values: Sequence[Any]) -> Metric:
+    """A metric with its interval, if the value is the mean of its items' numbers in [0, 1]."""
+    numbers = [float(v) for v in values if isinstance(v, int | float)]
+    if not numbers or min(numbers) < 0 or max(numbers) > 1 or abs(sum(numbers) / len(numbers) - value) > 1e-9:
+        return Metric(name, float(value), "", n=len(values) or None)
+    found = proportion_interval(numbers)
+    return Metric(name, found.value, "", found.low, found.high, len(numbers))
+
+
+def _values(key: str, samples: Sequence[Row]) -> list[Any]:
+    name, _, filtered = key.partition(",")
+    return [sample[name] for sample in samples if sample["filter"] == filtered and name in sample]
+
+
+def _row(task: str, sample: Row) -> dict[str, Any]:
+    numbers = {name: sample[name] for name in sample["metrics"] if isinstance(sample[name], int | float)}
+    return {"lm_eval_task": task, "item": sample["doc_id"], "filter": sample["filter"], **numbers}

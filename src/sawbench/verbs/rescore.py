@@ -1,0 +1,98 @@
+"""``rescore``: verdicts on answers that are on disk, by today's rules; no model, no network, samples untouched."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from sawbench.config import instantiate
+from sawbench.core.errors import UserError
+from sawbench.core.progress import bar
+from sawbench.core.records import TaskResult
+from sawbench.results import Cell, RunStore, write_tidy
+from sawbench.results.samples import read_samples
+from sawbench.verbs.metrics import metrics_table
+
+log = logging.getLogger(__name__)
+
+OURS = "sawbench.tasks."
+"""What a recorded configuration may build: a results folder is data, and must not choose what is run."""
+
+
+def main(config: DictConfig) -> int:
+    """Rescore every cell that holds answers, or those that ``run`` names; 0, or 1 where one could not be."""
+    store = RunStore(Path(config.results))
+    cells = [cell for cell in store.cells() if config.run is None or cell.run.startswith(config.run)]
+    if not cells:
+        raise UserError(f"run={config.run} names no run in {store.runs}")
+    results = {cell.run: rescored(cell, config.sandbox) for cell in cells}
+    found = {run: result for run, result in results.items() if isinstance(result, TaskResult)}
+    if found:
+        write_tidy(store)
+        print(metrics_table({run: result.metrics for run, result in found.items()}))
+    complaints = {run: result for run, result in results.items() if isinstance(result, str)}
+    for run, complaint in complaints.items():
+        print(f"{run}: {complaint}")
+    return int(bool(complaints))
+
+
+def rescored(cell: Cell, sandbox: str | None) -> TaskResult | str | None:
+    """The new result, written; why there is none; or None for a cell without answers to score."""
+    task, samples = task_of(cell.identity), list(read_samples(cell.folder / "samples.jsonl").values())
+    if task is None or not samples:
+        return None
+    if sandbox is not None and hasattr(task, "sandbox"):
+        task = replace(task, sandbox=sandbox)
+    if missing := incomplete(task.parts(), samples):
+        return f"{missing}; `run` makes the rest"
+    if not cell.claim():
+        return "is being measured by another process"
+    try:
+        result = merged(cell, task.result(samples, bar))
+        cell.finish(result, replace=True)
+        return result
+    except UserError as error:
+        return str(error)
+    finally:
+        cell.release()
+
+
+def task_of(identity: Mapping[str, Any]) -> Any:
+    """The task that a cell records, if it is one that scores answers."""
+    recorded = identity.get("task")
+    if not isinstance(recorded, Mapping) or not all(target.startswith(OURS) for target in targets(recorded)):
+        return None
+    task = instantiate(OmegaConf.create(dict(recorded)), "task")
+    return task if hasattr(task, "parts") else None
+
+
+def targets(node: Any) -> list[str]:
+    """Every ``_target_`` in a configuration."""
+    if isinstance(node, Mapping):
+        own = [str(node["_target_"])] if "_target_" in node else []
+        return own + [target for value in node.values() for target in targets(value)]
+    return [target for value in node for target in targets(value)] if isinstance(node, list) else []
+
+
+def incomplete(parts: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> str:
+    """What is missing, or nothing: a share of the answers must not pass for all of them."""
+    there = Counter(sample.get("task") for sample in samples)
+    wanted = {sample["task"]: sample["of"] for sample in samples if "of" in sample}
+    gaps = [
+        f"{name}: {there[name]} of {wanted.get(name, '?')} answers" for name in parts if there[name] != wanted.get(name)
+    ]
+    return ", ".join(gaps)
+
+
+def merged(cell: Cell, result: TaskResult) -> TaskResult:
+    """The new scores beside what the run measured of itself (bits stored, bytes), which no text can tell again."""
+    if not cell.finished:
+        return result
+    before = cell.result()
+    names = {metric.name for metric in result.metrics}
+    kept = [metric for metric in before.metrics if metric.name not in names]
+    return TaskResult((*result.metrics, *kept), {**before.tables, **result.tables})
