@@ -21,7 +21,8 @@ def row_label(config: DictConfig) -> str:
 def group_label(config: DictConfig, model: str) -> str:
     """``model, task option=value ...``: rows under one such title can be compared."""
     name = config.task.name
-    options = changed(config.task, shipped("task", name).task) if name in choices("task") else {}
+    ours = name in choices("task") and shipped("task", name).task._target_ == config.task._target_
+    options = changed(config.task, shipped("task", name).task) if ours else {}
     return f"{model}, {assignments(name, options)}"
 
 

@@ -4,7 +4,7 @@ Every cell lands as it ends. A cell that fails is a row with its error, the othe
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,17 +12,14 @@ import torch
 from omegaconf import DictConfig
 
 from sawbench.core.errors import UserError
-from sawbench.core.records import Metric, TaskResult
+from sawbench.core.records import TaskResult
 from sawbench.results import Cell, RunStore, write_tidy
 from sawbench.verbs.job import Job
 from sawbench.verbs.labels import BATCHING, group_label, row_label
 from sawbench.verbs.loading import Shelf, out_of_memory
-from sawbench.verbs.table import table
+from sawbench.verbs.metrics import metrics_table
 
 log = logging.getLogger(__name__)
-
-SIDE_BY_SIDE = 3
-"""Methods whose every metric still fits a screen, one column each."""
 
 
 @dataclass(frozen=True)
@@ -123,37 +120,6 @@ def report(outcomes: Sequence[Outcome]) -> Iterator[str]:
         measured = {row.label: row.result.metrics for row in rows if row.result}
         yield f"\n{group}"
         if measured:
-            yield side_by_side(measured) if len(measured) <= SIDE_BY_SIDE else one_below_another(measured)
+            yield metrics_table(measured)
         yield from (f"{row.label}: {row.run}" for row in rows if row.result)
         yield from (f"FAILED {row.label}: {row.error}" for row in rows if row.error)
-
-
-def side_by_side(measured: Mapping[str, Sequence[Metric]]) -> str:
-    """Every metric, a column for each method; a metric that a method lacks is a dash."""
-    names = dict.fromkeys(heading(metric) for metrics in measured.values() for metric in metrics)
-    columns = [{heading(metric): text_of(metric) for metric in metrics} for metrics in measured.values()]
-    return table(["", *measured], [[name, *(column.get(name, "-") for column in columns)] for name in names])
-
-
-def one_below_another(measured: Mapping[str, Sequence[Metric]]) -> str:
-    """A row for each method, of the metrics that carry an interval and the bits stored; the CSV files have them all."""
-    chosen = {
-        label: {heading(m): text_of(m) for m in metrics if m.low is not None or m.name == "bits_per_value"}
-        for label, metrics in measured.items()
-    }
-    names = list(dict.fromkeys(name for row in chosen.values() for name in row))
-    return table(
-        ["method", *names], [[label, *(row.get(name, "-") for name in names)] for label, row in chosen.items()]
-    )
-
-
-def heading(metric: Metric) -> str:
-    return metric.name if metric.unit in ("", metric.name) else f"{metric.name} ({metric.unit})"
-
-
-def text_of(metric: Metric) -> str:
-    """Four digits, and the interval where there is one."""
-    if metric.value is None:
-        return "-"
-    interval = "" if metric.low is None else f" [{metric.low:.4g}, {metric.high:.4g}]"
-    return f"{metric.value:.4g}{interval}"
