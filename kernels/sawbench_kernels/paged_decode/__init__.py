@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from sawbench_kernels.hadamard.naive import hadamard_matrix
-from sawbench_kernels.pages import PageLayout, index_dtype
 from sawbench_kernels.paged_decode.naive import DecodeSpec, KeyBias, Rotation
 from sawbench_kernels.paged_decode.op import decode, interpreted, project
 from sawbench_kernels.paged_decode.tables import FINE, bias_tables, halves, slice_signs
+from sawbench_kernels.pages import PageLayout, index_dtype
 
 __all__ = ["DecodeSpec", "KeyBias", "PagedDecode", "Rotation"]
 
@@ -33,6 +33,7 @@ class PagedDecode:
         layout = spec.layout
         self.spec, self.splits = spec, splits
         self.max_length = max_length
+        self.wide = interpreted()  # its rounding to bf16 is wrong: torch does it
         self.key_order, self.key_matrix = _rotation(spec.key_rotation, layout.key_bits, layout.head_dim, device)
         self.value_order, self.value_matrix = _value_rotation(spec.value_rotation, layout.head_dim, device)
         self.signs = None
@@ -44,9 +45,13 @@ class PagedDecode:
             self.bias = [t.dims, t.coefficients, t.pair, t.fine, t.coarse]
         self.key_codebook = _codebook(spec.key_codebook, layout.key_centroids, device, transposed=True)
         self.value_codebook = _codebook(spec.value_codebook, layout.value_centroids, device, transposed=False)
-        self.shifts = _shifts(layout, device) if spec.key_codebook is not None or spec.value_codebook is not None else None
+        self.shifts = (
+            _shifts(layout, device) if spec.key_codebook is not None or spec.value_codebook is not None else None
+        )
         self.numbers = _numbers(layout.value_centroids, device) if spec.value_codebook is not None else None
-        self.value_mean = spec.value_mean.to(device, torch.float32).contiguous() if spec.value_mean is not None else None
+        self.value_mean = (
+            spec.value_mean.to(device, torch.float32).contiguous() if spec.value_mean is not None else None
+        )
 
     def __call__(self, q: Tensor, planes: Mapping[str, Tensor], block_table: Tensor, lengths: Tensor) -> Tensor:
         """Attention output [B, H_q, D] in q's dtype.
@@ -59,9 +64,15 @@ class PagedDecode:
         """
         layout = self.spec.layout
         _check(q, planes, block_table, lengths, self.spec)
-        inner = q if self.key_matrix is None else project(q, self.key_matrix, None, False, layout.kv_heads)
-        scores = None if self.key_codebook is None else project(q, self.key_codebook, None, True, layout.kv_heads)
-        later = self.value_matrix is not None or self.value_codebook is not None or interpreted()
+        inner = (
+            q if self.key_matrix is None else project(q, self.key_matrix, None, False, layout.kv_heads, torch.float32)
+        )
+        scores = (
+            None
+            if self.key_codebook is None
+            else project(q, self.key_codebook, None, True, layout.kv_heads, torch.float32)
+        )
+        later = self.value_matrix is not None or self.value_codebook is not None or self.wide
         out, *weights = decode(
             inner,
             q,
@@ -86,10 +97,12 @@ class PagedDecode:
             later,
             self.splits,
         )
+        last = torch.float32 if self.wide else q.dtype
         if self.value_matrix is not None:
-            out = project(out, self.value_matrix, None, False, layout.kv_heads)
+            middle = last if self.value_codebook is None else torch.float32
+            out = project(out, self.value_matrix, None, False, layout.kv_heads, middle)
         if self.value_codebook is not None:
-            out = project(weights[0], self.value_codebook, out, False, layout.kv_heads)
+            out = project(weights[0], self.value_codebook, out, False, layout.kv_heads, last)
         return out.to(q.dtype)
 
 
@@ -146,8 +159,10 @@ def _codebook(book: Tensor | None, centroids: int, device: torch.device, transpo
 
 
 def _shifts(layout: PageLayout, device: torch.device) -> Tensor:
-    bits = 8 * index_dtype(layout.key_centroids or layout.value_centroids).itemsize
-    return bits * (torch.arange(FINE, dtype=torch.int32, device=device) % (32 // bits))
+    """Bit int32 [2, FINE] where the index of a tile's token starts in its 32-bit word, in key and value indices."""
+    bits = [8 * index_dtype(count or 1).itemsize for count in (layout.key_centroids, layout.value_centroids)]
+    token = torch.arange(FINE, dtype=torch.int32, device=device)
+    return torch.stack([b * (token % (32 // b)) for b in bits])
 
 
 def _numbers(centroids: int, device: torch.device) -> Tensor:

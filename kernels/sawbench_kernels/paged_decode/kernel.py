@@ -10,10 +10,10 @@ Scores are kept in units of log2: ``score * softmax scale * log2(e)``.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_wait
 
 from sawbench_kernels.paged_decode.schedule import locate, share_of, tiles_before
-from sawbench_kernels.paged_decode.slices import code_slice, equal, exp2, prefetch, slice_dims, slice_weight, unpair
+from sawbench_kernels.paged_decode.slices import code_slice, equal, exp2, slice_dims, slice_weight, unpair
 
 LOG2E = tl.constexpr(1.4426950408889634)
 BLOCK = tl.constexpr(128)  # sequences that the schedule looks at in one go
@@ -39,13 +39,17 @@ def _rotated_query(
     """Slices of the query, rotated: a tuple of float32 [WP, NC]."""
     w = tl.arange(0, WP)
     column = tl.arange(0, NC)
-    x = ()
+    loaded = ()  # all loads before any product: their latencies overlap
     for i in tl.static_range(16 // BITS):
         at = Q + column[None, :] * stride_head + slice_dims(i, w, BITS, W)[:, None]
-        part = tl.load(at, mask=(w < W)[:, None] & (column < G)[None, :], other=0.0)
+        loaded = loaded + (tl.load(at, mask=(w < W)[:, None] & (column < G)[None, :], other=0.0),)
+    if ORDER > 1:
+        signs = tl.load(SIGNS + w[:, None] * WP + w[None, :])
+    x = ()
+    for i in tl.static_range(16 // BITS):
+        part = loaded[i]
         if ORDER > 1:
             # Entries are +-1: exact in the query's own dtype, so the products are too.
-            signs = tl.load(SIGNS + w[:, None] * WP + w[None, :])
             if WIDE:
                 part = tl.dot(signs.to(tl.float32), part.to(tl.float32), input_precision="ieee")
             else:
@@ -162,10 +166,8 @@ def decode_kernel(
     R2: tl.constexpr, CK: tl.constexpr, CV: tl.constexpr, KEY_BOOKS: tl.constexpr, VALUE_BOOKS: tl.constexpr,
     KEY_INDEX_BITS: tl.constexpr, TILE: tl.constexpr, NC: tl.constexpr, STAGES: tl.constexpr, LEAST: tl.constexpr,
     COARSE: tl.constexpr, FINE: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
-    LAUNCHES: tl.constexpr, WAITS: tl.constexpr,
+    WAITS: tl.constexpr,
 ):  # fmt: skip
-    if LAUNCHES:
-        gdc_launch_dependents()  # the merge may take its place, and waits there for this grid's end
     program = tl.program_id(0)
     h = tl.program_id(1)
     total_tiles = tiles_before(LENGTHS, B, TILE, BLOCK)
@@ -195,13 +197,6 @@ def decode_kernel(
         length = tl.load(LENGTHS + b).to(tl.int32)
         last = tl.minimum(tl.cdiv(length, TILE), first + left)
         row_table = TABLE + b * stride_table
-        if FAST and PAGE >= TILE:
-            # The first tiles set out for L2 while the query is made ready.
-            for t in range(first, tl.minimum(first + 2, last)):
-                page = tl.load(row_table + (t * TILE) // PAGE).to(tl.int64)
-                line = h * PAGE + (t * TILE) % PAGE
-                prefetch(KEY + page * stride_key + line * KW, TILE * KW * 2)
-                prefetch(VALUE + page * stride_value + line * VW, TILE * VW * 2)
         if WAITS:
             gdc_wait()  # a product before this kernel made Q or KEY_SCORES
         head_q = Q + b.to(tl.int64) * stride_q + h * G * stride_q_head
@@ -220,7 +215,7 @@ def decode_kernel(
             cos, sin = _bias_turns(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, first * TILE, R2, COARSE)
 
         acc = ()
-        for i in tl.static_range(16 // VB):
+        for _ in tl.static_range(16 // VB):
             acc = acc + (tl.zeros([VWP, NC], tl.float32),)
         if CV:
             weights = tl.zeros([CVP, NC], tl.float32)
@@ -292,7 +287,8 @@ def decode_kernel(
                 offset = offset * shrink + tl.sum(p * value_min[:, None], 0)
                 # p x scale in fp16: relative to the largest scale so far, like p to the largest score.
                 larger_scale = tl.maximum(top_scale, tl.max(value_scale))
-                shrink_value = shrink * (top_scale / larger_scale)
+                # Exactly 1 where the scale stays: a quotient's last bit, a thousand times over, would not be.
+                shrink_value = shrink * tl.where(larger_scale > top_scale, top_scale / larger_scale, 1.0)
                 top_scale = larger_scale
                 p_value = (p * (value_scale * (32768.0 / larger_scale))[:, None]).to(VDT)
             else:
@@ -307,10 +303,11 @@ def decode_kernel(
                 # A histogram without atomics: the one-hot matrix of the tokens' centroids times their probabilities.
                 book = VALUE_INDEX + page * stride_value_index
                 book_line = h // (H // VALUE_BOOKS) * PAGE + within
-                centroid = _centroids(book, SHIFTS, book_line, valid, TILE, 8)
+                centroid = _centroids(book, SHIFTS + FINE, book_line, valid, TILE, 8)
                 one_hot = equal(tl.load(NUMBERS + tl.arange(0, CVP))[:, None], centroid[None, :], FAST, WDT)
                 weights = tl.dot(one_hot, p.to(WDT), weights * shrink[None, :], input_precision="ieee")
 
+        total = tl.maximum(total, 1e-30)  # an empty sequence leaves a segment that no one reads
         row = ((program + b) * H + h) * G + column
         tl.store(LSE + row, m + tl.log2(total), mask=column < G)
         for i in tl.static_range(16 // VB):

@@ -2,7 +2,7 @@
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from sawbench_kernels.paged_decode.schedule import share_of, tiles_before
 
@@ -34,9 +34,9 @@ def _hadamard(x, DP: tl.constexpr, ORDER: tl.constexpr):
 def merge_kernel(
     PART, LSE, LENGTHS, MEAN, OUT, B, programs,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, ORDER: tl.constexpr, MEANS: tl.constexpr,
-    TILE: tl.constexpr, LEAST: tl.constexpr, SEGMENTS: tl.constexpr, WAITS: tl.constexpr,
+    TILE: tl.constexpr, LEAST: tl.constexpr, SEGMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The segments of a sequence, weighted by their sums of exponentials, for one query head; rotated back; plus a mean.
+    """A sequence's segments weighted by their sums of exponentials, for one query head; rotated back; plus a mean.
 
     PART float32 [segments, Hq, D], LSE float32 [segments, Hq] in log2; OUT [B, Hq, D]. An empty sequence gives zeros.
     """
@@ -48,8 +48,6 @@ def merge_kernel(
     first = begin // share
     count = tl.where(tiles > 0, (begin + tiles - 1) // share - first + 1, 0)
 
-    if WAITS:
-        gdc_wait()
     segment = tl.arange(0, SEGMENTS)
     d = tl.arange(0, DP)
     top = -float("inf")
@@ -59,7 +57,9 @@ def merge_kernel(
         live = start + segment < count
         row = (first + b + start + segment) * (H * G) + head
         lse = tl.load(LSE + row, mask=live, other=-float("inf"))
-        part = tl.load(PART + row.to(tl.int64)[:, None] * D + d[None, :], mask=live[:, None] & (d < D)[None, :], other=0.0)
+        part = tl.load(
+            PART + row.to(tl.int64)[:, None] * D + d[None, :], mask=live[:, None] & (d < D)[None, :], other=0.0
+        )
         largest = tl.maximum(top, tl.max(lse))
         weight = tl.exp2(lse - largest)
         shrink = tl.exp2(top - largest)
@@ -77,13 +77,33 @@ def merge_kernel(
 
 @triton.jit(do_not_specialize=["rows"])
 def project_kernel(
-    X, MATRIX, ADD, OUT, rows,
-    stride_x, stride_x_head, stride_add, stride_add_head, stride_out, stride_out_kv, stride_out_head, stride_out_n,
-    stride_low, stride_matrix,
-    G: tl.constexpr, K: tl.constexpr, N: tl.constexpr, ADDS: tl.constexpr, SPLIT: tl.constexpr,
-    BK: tl.constexpr, BN: tl.constexpr, WIDE: tl.constexpr, LAUNCHES: tl.constexpr,
+    X,
+    MATRIX,
+    ADD,
+    OUT,
+    rows,
+    stride_x,
+    stride_x_head,
+    stride_add,
+    stride_add_head,
+    stride_out,
+    stride_out_kv,
+    stride_out_head,
+    stride_out_n,
+    stride_low,
+    stride_matrix,
+    G: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    ADDS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    BN: tl.constexpr,
+    WIDE: tl.constexpr,
+    LAUNCHES: tl.constexpr,
 ):
-    """OUT = X MATRIX (+ ADD) for the query heads of one KV head, 16 rows (sequence, head of the group) at a time.
+    """OUT = X MATRIX (+ ADD) for the query heads of one KV head, BM rows (sequence, head of the group) at a time.
 
     MATRIX is bf16 high [.., K, N] and, ``stride_low`` on, bf16 low: products of bf16 halves leave an error of 2^-16.
     ``SPLIT``: X is float32 and is halved as well; otherwise X is a 16-bit query.
@@ -91,12 +111,12 @@ def project_kernel(
     if LAUNCHES:
         gdc_launch_dependents()
     h = tl.program_id(1)
-    row = tl.program_id(0) * 16 + tl.arange(0, 16)
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(2) * BN + tl.arange(0, BN)
     b = (row // G).to(tl.int64)
     g = row % G
     live = row < rows
-    acc = tl.zeros([16, BN], tl.float32)
+    acc = tl.zeros([BM, BN], tl.float32)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
         at = X + (b * stride_x + (h * G + g) * stride_x_head)[:, None] + k[None, :]

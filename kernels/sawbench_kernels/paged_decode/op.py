@@ -26,11 +26,12 @@ class Tuning(NamedTuple):
 def tuning(key_bits: int, value_bits: int, dim: int, narrow: bool = False) -> Tuning:
     """Five stages hold two tiles in shared memory: the pipeline spends the others on the block table.
 
-    ``narrow``: leave registers for centroid sums or for a bias of many pairs.
+    ``narrow``: leave registers for centroid sums or for a bias of many pairs; one tile at a time is fastest there.
     """
     token_bytes = dim * (key_bits + value_bits) // 8
     tile = 64 if token_bytes <= 256 and not narrow else 32 if token_bytes <= 512 else 16
-    return Tuning(tile, 5, 8 if token_bytes <= 192 else 6 if token_bytes <= 256 else 4)
+    resident = next((n for limit, n in ((128, 8), (192, 7), (256, 6)) if token_bytes <= limit), 4)
+    return Tuning(tile, 3 if narrow else 5, resident)
 
 
 @cache
@@ -70,39 +71,40 @@ def columns(group: int) -> int:
 
 
 @torch.library.custom_op("sawbench::project", mutates_args=())
-def project(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int) -> Tensor:
+def project(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int, dtype: torch.dtype) -> Tensor:
     """``x`` [B, H_q, K] times a matrix shared by, or of each, KV head; plus ``add``.
 
-    ``matrix``: bf16 [2, 1 or H_kv, K, N], high and low halves. Result float32 [B, H_q, N], or [B, H_kv, N, columns]
+    ``matrix``: bf16 [2, 1 or H_kv, K, N], high and low halves. Result [B, H_q, N], or [B, H_kv, N, columns]
     with ``by_head``: a centroid's scores of a group's G heads side by side, columns from G on undefined.
     """
     batch, heads, depth = x.shape
     group, width = heads // kv_heads, matrix.shape[3]
     if by_head:
-        out = torch.empty(batch, kv_heads, width, columns(group), dtype=torch.float32, device=x.device)
+        out = torch.empty(batch, kv_heads, width, columns(group), dtype=dtype, device=x.device)
         strides = (out.stride(0), out.stride(1), 1, columns(group))
     else:
-        out = torch.empty(batch, heads, width, dtype=torch.float32, device=x.device)
+        out = torch.empty(batch, heads, width, dtype=dtype, device=x.device)
         strides = (out.stride(0), group * width, width, 1)
     block = min(64, max(16, triton.next_power_of_2(width)))
-    grid = (triton.cdiv(batch * group, 16), kv_heads, triton.cdiv(width, block))
+    rows = 16 if batch * group <= 256 else 64
+    grid = (triton.cdiv(batch * group, rows), kv_heads, triton.cdiv(width, block))
     added = add if add is not None else x
     project_kernel[grid](
         x, matrix, added, out, batch * group,
         x.stride(0), x.stride(1), added.stride(0), added.stride(1), *strides,
         matrix.stride(0), matrix.stride(1) if matrix.shape[1] > 1 else 0,
         G=group, K=depth, N=width, ADDS=add is not None, SPLIT=x.dtype == torch.float32,
-        BK=min(64, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(), LAUNCHES=overlaps(x.device),
-        num_warps=4,
+        BM=rows, BK=min(128, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(),
+        LAUNCHES=overlaps(x.device), num_warps=4,
     )  # fmt: skip
     return out
 
 
 @project.register_fake
-def _(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int) -> Tensor:
+def _(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_heads: int, dtype: torch.dtype) -> Tensor:
     width = matrix.shape[3]
     shape = (len(x), kv_heads, width, columns(x.shape[1] // kv_heads)) if by_head else (*x.shape[:2], width)
-    return x.new_empty(shape, dtype=torch.float32)
+    return x.new_empty(shape, dtype=dtype)
 
 
 @torch.library.custom_op("sawbench::paged_decode", mutates_args=())
@@ -132,16 +134,25 @@ def decode(
 ) -> list[Tensor]:
     """Attention over pages, and with a value codebook the probability of every centroid.
 
-    ``q`` [B, H_q, D] is what meets the codes (``raw`` is the query as the model made it); planes are [P, H_kv, page,
-    words]. ``shifts``: int32 [FINE], where a token's index lies in its 32-bit word;
-    ``numbers``: fp16 [C], 0 to C - 1, of a value codebook. ``bits``, ``orders``: of keys and values; ``signs``: see :func:`.tables.slice_signs`; ``bias``: the five
-    tensors of BiasTables or none; ``splits``: programs of a KV head, 0 for as many as fill the device. Returns [out [B, H_q, D]] (float32 if
-    ``wide_output``, otherwise raw's dtype), and [B, H_q, C] float32 if ``value_centroids`` is C > 0.
+    Args:
+        q: [B, H_q, D], what meets the codes: the query itself, or its product with a dense matrix in float32, which
+            must then be the launch right before this one.
+        raw: the query as the model made it.
+        key, value: [P, H_kv, page, words]; their pairs [P, H_kv, page] as int32.
+        bits, orders: of keys and values. ``signs``: see :func:`.tables.slice_signs`.
+        bias: the five tensors of BiasTables, or none.
+        key_index, value_index: [P, books, page]. ``shifts``: int32 [2, FINE], where a token's index lies in its
+            32-bit word, in keys and values; ``numbers``: fp16 [C], 0 to C - 1, of a value codebook.
+        wide_output: float32 instead of raw's dtype.
+        splits: programs of a KV head, 0 for as many as fill the device.
+
+    Returns:
+        [out [B, H_q, D]], and a float32 [B, H_q, C] if ``value_centroids`` is C > 0.
     """
     batch, heads, dim = q.shape
     kv_heads, page = key.shape[1], key.shape[2]
     rows = bias[2].shape[1] if bias else 0
-    tuned = tuning(*bits, dim, narrow=value_centroids > 0 or rows > 16)
+    tuned = tuning(bits[0], bits[1], dim, narrow=value_centroids > 0 or rows > 16)
     programs = splits or program_count(kv_heads, q.device, tuned.resident)
     count, wide = programs + batch, interpreted()
     part = torch.empty(count, heads, dim, dtype=torch.float32, device=q.device)
@@ -149,7 +160,7 @@ def decode(
     part_weights = part.new_empty((count, heads, value_centroids)) if value_centroids else part
     group = heads // kv_heads
     dims, coefficients, pair, fine, coarse = bias or [q] * 5
-    early, follows = overlaps(q.device), q is not raw or key_scores is not None
+    early = overlaps(q.device) and (q.dtype == torch.float32 or key_scores is not None)
     span = slice_span(bits[0], dim, orders[0])
     decode_kernel[(programs, kv_heads)](
         q, raw, signs if signs is not None else q, key, key_pair if key_pair is not None else key,
@@ -166,8 +177,8 @@ def decode(
         R2=rows, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
         KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index), KEY_INDEX_BITS=index_bits(key_index),
         TILE=tuned.tile, NC=columns(group), STAGES=tuned.stages, LEAST=LEAST_TILES,
-        COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, LAUNCHES=early, WAITS=early and follows,
-        num_warps=1, **({"launch_pdl": True} if early and follows else {}),
+        COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, WAITS=early,
+        num_warps=1, **({"launch_pdl": True} if early else {}),
     )  # fmt: skip
     out = torch.empty(batch, heads, dim, dtype=torch.float32 if wide_output else raw.dtype, device=q.device)
     _merge(part, lse, lengths, value_mean, out, programs, kv_heads, tuned.tile, orders[1])
@@ -248,11 +259,10 @@ def _merge(
 ) -> None:
     batch, heads, width = out.shape
     padded = triton.next_power_of_2(width)
-    early = overlaps(part.device)
     segments = min(triton.next_power_of_2(programs // batch + 2), max(1, 8192 // padded))
     merge_kernel[(batch, heads)](
         part, lse, lengths, mean if mean is not None else lse, out, batch, programs,
         H=kv_heads, G=heads // kv_heads, D=width, DP=padded, ORDER=order, MEANS=mean is not None,
-        TILE=tile, LEAST=LEAST_TILES, SEGMENTS=segments, WAITS=early,
-        num_warps=max(1, min(8, segments * padded // 1024)), **({"launch_pdl": True} if early else {}),
+        TILE=tile, LEAST=LEAST_TILES, SEGMENTS=segments,
+        num_warps=max(1, min(8, segments * padded // 1024)),
     )  # fmt: skip

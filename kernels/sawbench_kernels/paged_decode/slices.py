@@ -4,9 +4,10 @@ A 16-bit word holds F = 16 / bits fields. Field i of word w is dimension ``i * D
 8 bits (:mod:`sawbench_kernels.packing`): each field of a tile of words is one slice of the head, and meets the same
 slice of the query in one matrix product of depth D / F.
 
-In the fast path a masked field is never converted. The bit pattern n of a small integer *is* the fp16 number n * 2^-24:
-subnormals and the first normal binade share one spacing, and matrix units take subnormals exactly. One AND makes two
-operands; the fields at bits 4 to 7 come out as 16 n, which the query (or the output) makes good. The plain path shifts, masks and converts; it serves other GPUs and the interpreter.
+In the fast path a masked field is never converted. The bit pattern n of a small integer *is* the fp16 number
+n * 2^-24: subnormals and the first normal binade share one spacing, and matrix units take subnormals exactly. One AND
+makes two operands; the fields at bits 4 to 7 come out as 16 n, which the query (or the output) makes good. The plain
+path shifts, masks and converts; it serves other GPUs and the interpreter.
 """
 
 import triton
@@ -97,9 +98,7 @@ def unpair(pair, FAST: tl.constexpr):
 def exp2(x, FAST: tl.constexpr):
     """2^x; the fast form flushes results below 2^-126, which no sum here can see."""
     if FAST:
-        y = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         y = tl.exp2(x)
     return y
@@ -119,12 +118,3 @@ def equal(a, b, FAST: tl.constexpr, DT: tl.constexpr):
     else:
         same = (a.to(tl.float32) == b.to(tl.float32)).to(DT)
     return same
-
-
-@triton.jit
-def prefetch(pointer, BYTES: tl.constexpr):
-    """Start moving ``BYTES`` bytes into L2."""
-    line = pointer.to(tl.int64) + 128 * tl.arange(0, triton.next_power_of_2((BYTES + 127) // 128))
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [line], dtype=tl.int32, is_pure=False, pack=1
-    )

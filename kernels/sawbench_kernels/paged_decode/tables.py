@@ -66,7 +66,7 @@ def _coarse(rotary: Rotary, length: int, device: torch.device) -> Tensor:
 
 
 def bias_tables(split: KeyBias, max_length: int, device: torch.device) -> BiasTables:
-    """Tables for sequences of at most ``max_length`` tokens.
+    """Tables for sequences of at most ``max_length`` tokens, and the tile that the kernel fetches ahead.
 
     Dimensions that no pair turns add the same to every score of a head; softmax does not see them.
     """
@@ -91,5 +91,5 @@ def bias_tables(split: KeyBias, max_length: int, device: torch.device) -> BiasTa
         coefficients=fill(torch.cat((torch.stack((a, b), -1), torch.stack((-b, a), -1)), 1), 1).to(device).float(),
         pair=fill(chosen.repeat(1, 2), 1).to(device, torch.int32),
         fine=halves(fill(torch.cat((cos, sin), -1), 2)).transpose(0, 1).contiguous().to(device),
-        coarse=_coarse(rotary, max_length + COARSE, device),
+        coarse=_coarse(rotary, max_length + FINE + COARSE, device),
     )
