@@ -1,12 +1,13 @@
 """What ``bench`` can measure: each is a function to rows, and the CSV file that they go to.
 
-| measure | file | rows |
-|---|---|---|
-| load | bench.csv | a load to its end: ``sawbench.throughput.bench`` |
-| step | steps.csv | a decode step beside its floor: ``batch context steps step_ms step_p10_ms step_p90_ms floor_ms over_floor`` |
-| split | split.csv | where its time goes: ``row`` (Table 4's names, Sampling, Host, TOTAL), ``value`` (ns a layer and step), ``step_us`` |
-| overhead | overhead.csv | steps of two methods, interleaved: ``base step_a_ms step_b_ms overhead_pct low_pct high_pct`` |
-| peer | peers.csv | the load through transformers' generate_batch, BF16: ``peer wall_s output_tps`` |
+* load -> bench.csv: a load to its end, columns in ``sawbench.throughput.bench``;
+* step -> steps.csv: a decode step beside its floor: ``batch context steps step_ms step_p10_ms step_p90_ms floor_ms
+  over_floor``;
+* split -> split.csv: where its time goes, a row a class: ``row`` (Table 4's names, Sampling, Host, TOTAL), ``value``
+  (ns of one layer in one step, Table 4's unit), ``step_us``;
+* overhead -> overhead.csv: steps of ``base`` (A) and ``method`` (B), interleaved: ``step_a_ms step_b_ms overhead_pct``
+  with its 95 % interval ``low_pct high_pct``;
+* peer -> peers.csv: the load through transformers' generate_batch, BF16: ``peer wall_s output_tps``.
 
 A step's ``batch`` is the load's concurrency and its ``context`` the load's input tokens. All rows carry the columns
 that name the cell and say where it ran, and ``error``.

@@ -35,7 +35,11 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        return self.prefill_s + self.weights_s + self.kv_s
+        return self.prefill_s + self.decode_s
+
+    @property
+    def decode_s(self) -> float:
+        return self.weights_s + self.kv_s
 
     @property
     def output_tps(self) -> float:

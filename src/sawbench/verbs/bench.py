@@ -91,9 +91,7 @@ class Study:
             rows = [{**common, **row} for row in self.bench.measure(cell, self._text(cell))]
         except UserError as error:
             rows = [{**common, "error": str(error)}]
-        except (
-            Exception
-        ) as error:  # a sweep goes on whatever one of its cells met; the row and the exit code tell of it
+        except Exception as error:  # a sweep goes on whatever one cell met; the row and the exit code tell of it
             rows = [{**common, "error": explain(error)}]
         self.ledger.write(cell.run, rows)
         return rows

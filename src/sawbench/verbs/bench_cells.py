@@ -17,7 +17,7 @@ from sawbench.results.tidy import pairs
 from sawbench.throughput.costs import Cost, Parameters, cost_of, meta_model, parameters
 from sawbench.throughput.device import device_name
 from sawbench.throughput.ledger import run_id
-from sawbench.throughput.loads import Load, loads
+from sawbench.throughput.loads import Load, loads, number
 from sawbench.throughput.measures import FILES, RESIDENT_STEPS
 from sawbench.throughput.roofline import Bound, Rates, roofline
 from sawbench.verbs.labels import assignments, changed_options
@@ -89,13 +89,13 @@ class Cell:
     def bound(self) -> Bound | None:
         """The roofline on the card that ``gpu`` names; None where not one request fits."""
         gpu, engine = self.config.gpu, self.config.engine
-        pool = engine.kv_bytes or engine.gpu_memory * gpu.memory - self.cost.weight_bytes
+        pool = engine.kv_bytes or engine.gpu_memory * number(gpu.memory, "gpu.memory") - self.cost.weight_bytes
         return roofline(self.cost, self.load, Rates(gpu.read, gpu.matmul), float(pool))
 
     def estimate(self) -> float | None:
         """Device seconds at the bound; unknown where no load is run."""
         bound = self.bound() if self.measure == "load" else None
-        return bound and bound.seconds
+        return bound.seconds if bound else None
 
 
 def cells_of(config: DictConfig, first: DictConfig) -> list[Cell]:

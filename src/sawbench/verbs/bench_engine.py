@@ -52,8 +52,8 @@ class Bench:
 
     def _overhead(self, cell: Cell, loaded: LoadedModel) -> Row:
         assert cell.base is not None
-        engines = [engine_of(each, loaded) for each in (cell.base, cell)]
-        return {"base": cell.base.method.name, **compare_steps(*engines, cell.load.concurrency, cell.load.input_tokens)}
+        a, b = (engine_of(each, loaded) for each in (cell.base, cell))
+        return {"base": cell.base.method.name, **compare_steps(a, b, cell.load.concurrency, cell.load.input_tokens)}
 
     def close(self) -> None:
         """Give the pool back before the next engine asks for its own."""
