@@ -67,12 +67,18 @@ def test_replay_equals_stepwise_replay(method_name: str, loaded: TinyLoaded) -> 
 
 
 def test_exact_prefill_differs_and_is_said(loaded: TinyLoaded) -> None:
-    exact, stored = (engine(loaded, "int4", prefill=p) for p in ("exact", "quantized"))
+    exact, stored, reference = (
+        engine(loaded, name, prefill=prefill)
+        for name, prefill in (("int4", "exact"), ("int4", "quantized"), ("reference", "quantized"))
+    )
     items = [Replay("0", PROMPTS[3], PROMPTS[0])]
+    (a,), (b,), (c,) = (made.replay(items) for made in (exact, stored, reference))
     assert exact.describe()["prefill"] == "exact"
-    assert not torch.allclose(next(exact.replay(items)), next(stored.replay(items)), atol=1e-3)
-    reference = next(engine(loaded, "reference").replay(items))
-    assert torch.allclose(next(exact.replay(items)), reference)  # one chunk attends to nothing stored
+    assert torch.allclose(a[0], c[0])  # predicted by the prompt's last token, which attended to nothing stored
+    assert not torch.allclose(a[1:], c[1:], atol=1e-3)
+    assert not torch.allclose(a, b, atol=1e-3)
+    pair = [(PROMPTS[3], PROMPTS[0])]
+    assert exact.loglikelihood(pair)[0].total not in (s.loglikelihood(pair)[0].total for s in (stored, reference))
 
 
 def test_beam_search_runs_on_the_quantized_cache(loaded: TinyLoaded) -> None:

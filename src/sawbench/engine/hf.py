@@ -88,26 +88,30 @@ class HFEngine:
         return [score(logits, item.answer) for logits, item in zip(self.replay(items), items, strict=True)]
 
     def replay(self, items: Sequence[Replay], chunk: int | None = None) -> Iterator[Tensor]:
-        """Teacher-forced logits, float32 (or wider) [len(answer), V], in order; ``chunk`` overrides the engine's."""
-        for batch in _batches(items, self.batch_size):
-            yield from self._replay(batch, self.chunk if chunk is None else chunk)
+        """Teacher-forced logits, float32 (or wider) [len(answer), V], in order; ``chunk`` overrides the engine's.
+
+        Under exact prefill an item's prompt alone is its first chunk, or no answer token would read what is stored.
+        """
+        size = self.chunk if chunk is None else chunk
+        for batch in _batches(items, 1 if self.prefill == "exact" else self.batch_size):
+            yield from self._replay(batch, len(batch[0].prompt) if self.prefill == "exact" else 0, size)
 
     @torch.inference_mode()
-    def _replay(self, batch: Sequence[Replay], chunk: int) -> list[Tensor]:
+    def _replay(self, batch: Sequence[Replay], first: int, chunk: int) -> list[Tensor]:
         ids, mask = left_padded([r.prompt + r.answer for r in batch], self.device)
-        keep = max(len(r.answer) for r in batch) + 1
+        total, keep = ids.shape[1], max(len(r.answer) for r in batch) + 1
         cache = self.new_cache()
-        logits = self._forward(ids, mask, cache, keep, chunk)
+        logits = self._forward(ids, mask, cache, keep, [*range(first, total, chunk or total)])
         self._note(cache)
         return [row[keep - 1 - len(r.answer) : keep - 1] for row, r in zip(logits, batch, strict=True)]
 
-    def _forward(self, ids: Tensor, mask: Tensor, cache: QuantizedCache, keep: int, chunk: int) -> Tensor:
-        """Logits of the last ``keep`` positions, [B, keep, V], float32 or wider."""
+    def _forward(self, ids: Tensor, mask: Tensor, cache: QuantizedCache, keep: int, cuts: Sequence[int] = ()) -> Tensor:
+        """Logits of the last ``keep`` positions, [B, keep, V], float32 or wider, chunk by chunk between ``cuts``."""
         total = ids.shape[1]
         positions = (mask.cumsum(-1) - 1).clamp_min(0)
         parts = []
         with watching_positions(self.model, cache):
-            for start, stop in pairwise([*range(0, total, chunk or total), total]):
+            for start, stop in pairwise(sorted({0, *cuts, total})):
                 wanted = stop - max(start, total - keep)
                 out = self.model(
                     input_ids=ids[:, start:stop],
@@ -141,7 +145,7 @@ class HFEngine:
             ids, mask = left_padded([item.prompt + item.answer], self.device)
             cache = self.new_cache()
             cache.on_attention = observer
-            self._forward(ids, mask, cache, 1, 0)
+            self._forward(ids, mask, cache, 1)
 
     def _note(self, cache: QuantizedCache) -> None:
         report = cache.report()

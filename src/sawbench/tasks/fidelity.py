@@ -145,11 +145,9 @@ def _exact_prefill(engine: Any) -> bool:
 
 
 def _measure(engine: Any, reference: Any, item: Replay, with_floor: bool) -> dict[str, Any]:
-    # under exact prefill the prompt alone may be the first chunk, else no answer token would ever read the cache
-    exact = _exact_prefill(engine)
-    (method,) = engine.replay([item], chunk=len(item.prompt) if exact else None)
+    (method,) = engine.replay([item])
     floor = None
-    if with_floor and not exact:  # another first chunk would then be another method
+    if with_floor and not _exact_prefill(engine):  # another first chunk would then be another method
         (rechunked,) = engine.replay([item], chunk=FLOOR_CHUNK)
         floor = compare(method, rechunked, item.answer).kl
     (expected,) = reference.replay([item])
