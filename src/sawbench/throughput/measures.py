@@ -7,7 +7,8 @@
   (ns of one layer in one step, Table 4's unit), ``step_us``;
 * overhead -> overhead.csv: steps of ``base`` (A) and ``method`` (B), interleaved: ``step_a_ms step_b_ms overhead_pct``
   with its 95 % interval ``low_pct high_pct``;
-* peer -> peers.csv: the load through transformers' generate_batch, BF16: ``peer wall_s output_tps``.
+* peer -> peers.csv: the load through transformers' generate_batch, BF16: ``method`` is
+  ``generate_batch``, ``wall_s output_tps``.
 
 A step's ``batch`` is the load's concurrency and its ``context`` the load's input tokens. All rows carry the columns
 that name the cell and say where it ran, and ``error``.

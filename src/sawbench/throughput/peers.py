@@ -33,7 +33,8 @@ def generate_batch(loaded: Any, load: Load, seed: int = 0) -> dict[str, Any]:
     tokens = sum(len(o.generated_tokens) for o in outputs)
     return {
         **described(load),
-        "peer": "transformers generate_batch, sdpa",
+        "method": "generate_batch",
+        "options": "attention=sdpa cache=bf16",
         "wall_s": wall,
         "output_tokens_total": tokens,
         "output_tps": tokens / wall,

@@ -84,7 +84,8 @@ class Cell:
 
     @cached_property
     def cost(self) -> Cost:
-        return replace(cost_of(self.method, self.plan.hf_config, self.counted), itemsize=self.dtype.itemsize)
+        """With weights in BF16, as the cards that ``gpu`` names run them."""
+        return cost_of(self.method, self.plan.hf_config, self.counted)
 
     def bound(self) -> Bound | None:
         """The roofline on the card that ``gpu`` names; None where not one request fits."""

@@ -17,7 +17,7 @@ COLUMNS = {
 }
 PLAIN = (
     "base", "row", "batch", "context", "step_ms", "floor_ms", "over_floor", "step_us", "value", "step_a_ms",
-    "step_b_ms", "overhead_pct", "low_pct", "high_pct", "peer", "wall_s", "output_tps",
+    "step_b_ms", "overhead_pct", "low_pct", "high_pct", "wall_s", "output_tps",
 )  # fmt: skip
 
 

@@ -146,6 +146,12 @@ def _curves(axes: Axes, gains: Sequence[Mapping[str, Any]]) -> list[tuple[float,
         if points:
             axes.plot(*zip(*points, strict=True), marker="o", markersize=3.5, color=colour(name), linewidth=1.3)
             ends.append((float(points[-1][0]), float(points[-1][1]), name, colour(name)))
-    axes.set(title="Bound by the roofline", xlabel="concurrency (log)", ylabel="output tokens/s", xscale="log")
+    axes.set(
+        title="Bound by the roofline",
+        xlabel="concurrency (log)",
+        ylabel="output tokens/s",
+        xscale="log",
+        ylim=(0, None),
+    )
     axes.margins(x=0.25)
     return ends
