@@ -18,9 +18,12 @@ def main() -> None:
     parser.add_argument("model", help="a name of configs/model")
     parser.add_argument("factor", type=float, help="keys times it, queries divided by it")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--weights", help="a local folder or .gguf file in place of the named model's own")
     parser.add_argument("--pairs", type=int, default=1, help="rotary pairs of each KV head")
     options = parser.parse_args()
-    loaded = load_model(plan_model(group_config("model", options.model)), torch.device("cpu"), torch.float32)
+    config = group_config("model", options.model)
+    config.path = options.weights or config.path
+    loaded = load_model(plan_model(config), torch.device("cpu"), torch.float32)
     plant_outliers(loaded.model, loaded.shape, loaded.facts.rotary.pairs, options.factor, options.pairs)
     loaded.model.save_pretrained(options.folder)
     loaded.tokenizer.save_pretrained(options.folder)
