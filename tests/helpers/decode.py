@@ -9,8 +9,8 @@ from torch import Tensor
 
 from helpers.pages import DEVICE
 from sawbench_kernels.codec import encode
-from sawbench_kernels.pages import PageLayout, slots_of, store
 from sawbench_kernels.paged_decode import DecodeSpec, PagedDecode, naive
+from sawbench_kernels.pages import PageLayout, slots_of, store
 
 POISON = 0xFF
 """As bytes of a (scale, min) pair or of 16-bit values: NaN."""

@@ -3,7 +3,7 @@
 Keys are the left operand of the score product and values (turned) of the output product, so that the short axis of
 the matrix instruction, 8 columns, holds the query heads of a KV head: half the arithmetic of the usual orientation,
 and packed words go from shared memory straight into operand registers, where one AND expands two codes. One warp is a
-program: softmax statistics never cross warps and no barrier waits for another warp.
+program (two, where registers run out): softmax statistics do not cross warps and no barrier waits for another warp.
 
 Scores are kept in units of log2: ``score * softmax scale * log2(e)``.
 """
@@ -99,21 +99,23 @@ def _bias_amplitudes(
         a = tl.load(Q + column[None, :] * stride_head + first, mask=live, other=0.0).to(tl.float32)
         b = tl.load(Q + column[None, :] * stride_head + second, mask=live, other=0.0).to(tl.float32)
         x = x + (a * u + b * v,)
-        y = y + (b * u - a * v,)
+        if R2 == 16:
+            y = y + (b * u - a * v,)
+    if R2 > 16:
+        # Cosine rows are the first half: a quarter turn of them is the second, and of that the first, negated.
+        for c in tl.static_range(R2 // 32):
+            y = y + (x[c + R2 // 32],)
+        for c in tl.static_range(R2 // 32):
+            y = y + (-x[c],)
     return x, y
 
 
 @triton.jit
-def _bias_turns(COARSE_TABLE, coarse_pairs, PAIR, position, R2: tl.constexpr, COARSE: tl.constexpr):
-    """(cos, sin), tuples of float32 [16]: the turn of every row's pair at ``position``."""
-    cos = ()
-    sin = ()
-    for c in tl.static_range(R2 // 16):
-        pair = tl.load(PAIR + 16 * c + tl.arange(0, 16))
-        at = COARSE_TABLE + (position // COARSE * coarse_pairs + pair) * 2
-        cos = cos + (tl.load(at),)
-        sin = sin + (tl.load(at + 1),)
-    return cos, sin
+def _bias_turn(COARSE_TABLE, coarse_pairs, PAIR, c: tl.constexpr, position, COARSE: tl.constexpr):
+    """(cos, sin) float32 [16]: the turns at ``position`` of the pairs of the c-th 16 rows."""
+    pair = tl.load(PAIR + 16 * c + tl.arange(0, 16))
+    at = COARSE_TABLE + (position // COARSE * coarse_pairs + pair) * 2
+    return tl.load(at), tl.load(at + 1)
 
 
 @triton.jit
@@ -212,7 +214,8 @@ def decode_kernel(
                 head_raw, stride_raw_head, BIAS_DIMS + h * 2 * R2, BIAS_COEFFICIENTS + h * 2 * R2,
                 scale * LOG2E, R2, G, NC,
             )  # fmt: skip
-            cos, sin = _bias_turns(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, first * TILE, R2, COARSE)
+            if R2 == 16:
+                cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, 0, first * TILE, COARSE)
 
         acc = ()
         for _ in tl.static_range(16 // VB):
@@ -263,10 +266,12 @@ def decode_kernel(
                 for c in tl.static_range(R2 // 16):
                     if R2 > 16:
                         fine_high, fine_low = _bias_table(fine_table, c, TILE, R2, FINE)
-                    bias = _bias_scores(bias_x[c], bias_y[c], cos[c], sin[c], fine_high, fine_low, bias, WIDE)
+                        cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, c, t * TILE, COARSE)
+                    bias = _bias_scores(bias_x[c], bias_y[c], cos, sin, fine_high, fine_low, bias, WIDE)
                 score += bias
-                # The next tile's turns are fetched a tile ahead: nothing else hides their latency.
-                cos, sin = _bias_turns(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, (t + 1) * TILE, R2, COARSE)
+                if R2 == 16:
+                    # The next tile's turns are fetched a tile ahead: nothing else hides their latency.
+                    cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, 0, (t + 1) * TILE, COARSE)
             if CK:
                 book = KEY_INDEX + page * stride_key_index
                 book_line = h // (H // KEY_BOOKS) * PAGE + within

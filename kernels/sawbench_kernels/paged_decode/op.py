@@ -16,22 +16,27 @@ LEAST_TILES = 4
 
 
 class Tuning(NamedTuple):
-    """TILE tokens a step, software-pipeline stages, and programs that one multiprocessor is given."""
+    """TILE tokens a step, software-pipeline stages, programs that one multiprocessor is given, warps of a program."""
 
     tile: int
     stages: int
     resident: int
+    warps: int = 1
 
 
-def tuning(key_bits: int, value_bits: int, dim: int, narrow: bool = False) -> Tuning:
+def tuning(key_bits: int, value_bits: int, dim: int, rows: int = 0, centroids: int = 0) -> Tuning:
     """Five stages hold two tiles in shared memory: the pipeline spends the others on the block table.
 
-    ``narrow``: leave registers for centroid sums or for a bias of many pairs; one tile at a time is fastest there.
+    A bias of many ``rows`` and sums of ``centroids`` leave registers for short tiles alone, one at a time.
     """
     token_bytes = dim * (key_bits + value_bits) // 8
-    tile = 64 if token_bytes <= 256 and not narrow else 32 if token_bytes <= 512 else 16
+    short = 32 if token_bytes <= 512 else 16
     resident = next((n for limit, n in ((128, 8), (192, 7), (256, 6)) if token_bytes <= limit), 4)
-    return Tuning(tile, 3 if narrow else 5, resident)
+    if rows > 16:
+        return Tuning(short, 3, 4, 2)
+    if centroids:
+        return Tuning(short, 3, resident)
+    return Tuning(64 if token_bytes <= 256 else short, 5, resident)
 
 
 @cache
@@ -152,7 +157,7 @@ def decode(
     batch, heads, dim = q.shape
     kv_heads, page = key.shape[1], key.shape[2]
     rows = bias[2].shape[1] if bias else 0
-    tuned = tuning(bits[0], bits[1], dim, narrow=value_centroids > 0 or rows > 16)
+    tuned = tuning(bits[0], bits[1], dim, rows, value_centroids)
     programs = splits or program_count(kv_heads, q.device, tuned.resident)
     count, wide = programs + batch, interpreted()
     part = torch.empty(count, heads, dim, dtype=torch.float32, device=q.device)
@@ -178,7 +183,7 @@ def decode(
         KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index), KEY_INDEX_BITS=index_bits(key_index),
         TILE=tuned.tile, NC=columns(group), STAGES=tuned.stages, LEAST=LEAST_TILES,
         COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, WAITS=early,
-        num_warps=1, **({"launch_pdl": True} if early else {}),
+        num_warps=tuned.warps, **({"launch_pdl": True} if early else {}),
     )  # fmt: skip
     out = torch.empty(batch, heads, dim, dtype=torch.float32 if wide_output else raw.dtype, device=q.device)
     _merge(part, lse, lengths, value_mean, out, programs, kv_heads, tuned.tile, orders[1])

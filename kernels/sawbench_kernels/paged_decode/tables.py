@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sawbench_kernels.hadamard.naive import hadamard_matrix
 from sawbench_kernels.key_bias import Rotary
@@ -21,8 +22,8 @@ class BiasTables:
     """The key-bias score of a tile as one small matrix product.
 
     ``q . R_j b = sum_i A_i cos(j theta_i) + B_i sin(j theta_i)`` over the rotary pairs whose bias is not zero. With
-    j = j0 + t, (A, B) turned by j0 meet a constant table of cos(t theta), sin(t theta). R2 rows hold the cosines of a
-    head's pairs, then their sines, and are filled up with zero coefficients to a power of two.
+    j = j0 + t, (A, B) turned by j0 meet a constant table of cos(t theta), sin(t theta). The first half of R2 rows are
+    the cosines of a head's pairs, the second their sines, each filled up with zero coefficients to a power of two.
 
     Attributes:
         dims: int32 [H, R2, 2], the two dimensions of a row's pair.
@@ -72,24 +73,18 @@ def bias_tables(split: KeyBias, max_length: int, device: torch.device) -> BiasTa
     """
     bias, rotary = split.bias.to(torch.float64).cpu(), split.rotary
     pairs = rotary.pairs.cpu()
-    a, b = bias[:, pairs[:, 0]], bias[:, pairs[:, 1]]  # [H, R]
-    energy = a.square() + b.square()
-    count = int((energy > 0).sum(1).max())
-    chosen = energy.topk(count, 1).indices if count else torch.zeros(len(bias), 1, dtype=torch.int64)
-    rows = max(16, 1 << (2 * chosen.shape[1] - 1).bit_length())
-    a, b = a.gather(1, chosen), b.gather(1, chosen)
+    energy = bias[:, pairs].square().sum(-1)  # [H, R]
+    count = max(1, int((energy > 0).sum(1).max()))
+    half = max(8, 1 << (count - 1).bit_length())
+    chosen = pad(energy.topk(count, 1).indices, (0, half - count))  # [H, half]
+    a, b = pad(bias[:, pairs].gather(1, chosen[:, :count, None].expand(-1, -1, 2)), (0, 0, 0, half - count)).unbind(-1)
     angle = torch.arange(FINE, dtype=torch.float64)[:, None] * rotary.inv_freq.cpu().to(torch.float64)
-    cos, sin = (f.T[chosen].transpose(1, 2) for f in (angle.cos(), angle.sin()))  # [H, FINE, m]
-
-    def fill(x: Tensor, dim: int) -> Tensor:
-        missing = rows - x.shape[dim]
-        shape = [*x.shape[:dim], missing, *x.shape[dim + 1 :]]
-        return torch.cat((x, x.new_zeros(shape)), dim)
-
+    cos, sin = (f.T[chosen].transpose(1, 2) for f in (angle.cos(), angle.sin()))  # [H, FINE, half]
+    coefficients = torch.cat((torch.stack((a, b), -1), torch.stack((-b, a), -1)), 1)
     return BiasTables(
-        dims=fill(pairs[chosen].repeat(1, 2, 1), 1).to(device, torch.int32),
-        coefficients=fill(torch.cat((torch.stack((a, b), -1), torch.stack((-b, a), -1)), 1), 1).to(device).float(),
-        pair=fill(chosen.repeat(1, 2), 1).to(device, torch.int32),
-        fine=halves(fill(torch.cat((cos, sin), -1), 2)).transpose(0, 1).contiguous().to(device),
+        dims=pairs[chosen].repeat(1, 2, 1).to(device, torch.int32),
+        coefficients=coefficients.to(device, torch.float32),
+        pair=chosen.repeat(1, 2).to(device, torch.int32),
+        fine=halves(torch.cat((cos, sin), -1)).transpose(0, 1).contiguous().to(device),
         coarse=_coarse(rotary, max_length + FINE + COARSE, device),
     )

@@ -30,7 +30,7 @@ def _decode(
     query: str = "*bf16",
     fast: bool = True,
 ) -> Variant:
-    tuned = tuning(bits[0], bits[1], dim, narrow=rows > 16 or centroids > 0)
+    tuned = tuning(bits[0], bits[1], dim, rows, centroids)
     planes = {n: "*i16" if b < 16 else "*bf16" for n, b in zip(("KEY", "VALUE"), bits, strict=True)}
     types = {**_POINTERS, **planes, "Q": query, **_SCALARS, **dict.fromkeys(_STRIDES, "i32")}
     constants: dict[str, Any] = {
@@ -39,7 +39,7 @@ def _decode(
         "VALUE_BOOKS": 1, "KEY_INDEX_BITS": 8, "TILE": tuned.tile, "NC": 8, "STAGES": tuned.stages,
         "LEAST": LEAST_TILES, "COARSE": COARSE, "FINE": FINE, "FAST": fast, "WIDE": False, "WAITS": False,
     }  # fmt: skip
-    return Variant(f"decode {name}", decode_kernel, types, constants, 1, _STRIDES)
+    return Variant(f"decode {name}", decode_kernel, types, constants, tuned.warps, _STRIDES)
 
 
 def _merge(order: int) -> Variant:
