@@ -3,8 +3,13 @@
 An op's ``variants.py`` lists ``AOT_VARIANTS``; a test compiles them all and reads what the assembler says.
 """
 
-from collections.abc import Mapping
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -16,14 +21,14 @@ from triton.compiler import ASTSource
 class Variant:
     """One kernel as a launch would specialize it.
 
-    ``types``: Triton types of the arguments that are not compile-time constants ("*i32", "i64", ...); every argument of
-    the kernel that is named neither there nor in ``constants`` is None. Pointers are 16-byte aligned, and so are the
-    integers named in ``divisible`` multiples of 16.
+    ``types``: Triton types of the arguments that are not compile-time constants ("*i32", "i64", or a tuple of them);
+    every argument of the kernel that is named neither there nor in ``constants`` is None. Pointers are 16-byte aligned,
+    and the integers named in ``divisible`` are multiples of 16.
     """
 
     name: str
     kernel: Any
-    types: Mapping[str, str]
+    types: Mapping[str, str | tuple[str, ...]]
     constants: Mapping[str, Any]
     warps: int
     divisible: tuple[str, ...] = ()
@@ -35,8 +40,32 @@ class Variant:
         absent = [n for n in names if n not in self.types and n not in self.constants]
         signature = {n: self.types.get(n, "constexpr") for n in names}
         constants = {(names.index(n),): v for n, v in {**self.constants, **dict.fromkeys(absent)}.items()}
-        aligned = [n for n, t in self.types.items() if t.startswith("*") or n in self.divisible]
-        attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in aligned}
+        attributes = {
+            place: [["tt.divisibility", 16]] for n in self.types for place in self._aligned(n, names.index(n))
+        }
         source = ASTSource(self.kernel, signature=signature, constexprs=constants, attrs=attributes)
         options = {"num_warps": self.warps, **self.options}
         return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+    def _aligned(self, name: str, index: int) -> list[tuple[int, ...]]:
+        """Places of the argument's values, tuples of indices, that are multiples of 16."""
+        kind = self.types[name]
+        kinds = {(index, i): k for i, k in enumerate(kind)} if isinstance(kind, tuple) else {(index,): kind}
+        return [place for place, k in kinds.items() if k.startswith("*") or name in self.divisible]
+
+
+def variants() -> Iterator[Variant]:
+    """The AOT_VARIANTS of every op."""
+    for path in sorted(Path(__file__).parent.glob("*/variants.py")):
+        yield from import_module(f"sawbench_kernels.{path.parent.name}.variants").AOT_VARIANTS
+
+
+def resources(compiled: Any) -> dict[str, int]:
+    """Registers of a thread, bytes of its stack (spills), and bytes of shared memory of a program."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    registers, stack = re.findall(r"REG:(\d+) STACK:(\d+)", usage)[-1]
+    return {"registers": int(registers), "stack": int(stack), "shared": compiled.metadata.shared}

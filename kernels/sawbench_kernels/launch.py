@@ -9,6 +9,16 @@ from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
 DTYPES = (torch.float16, torch.bfloat16)
 
 
+def tile(lanes: int, dense: bool) -> tuple[int, int]:
+    """(warps, tokens) of a program whose threads hold whole heads, ``lanes`` of them one.
+
+    One warp: nothing crosses warps, and a short launch spreads over more multiprocessors. Four where a dense rotation
+    is read once for all tokens of the program.
+    """
+    warps = 4 if dense else 1
+    return warps, 32 // lanes * warps
+
+
 def words(x: Tensor) -> Tensor:
     """``x`` as int32 words, sharing its memory."""
     return x.view(torch.int32)
@@ -52,11 +62,18 @@ def _check_codebook(name: str, side: SideSpec, centroids: int, layout: PageLayou
 
 
 def check_vectors(name: str, x: Tensor) -> None:
-    """Raises ValueError unless every vector of ``x`` [..., D] is contiguous, of 16-bit floats and 16-byte aligned."""
+    """Raises ValueError unless every vector of ``x`` [..., D] is contiguous, of 16-bit floats, a multiple of 16 bytes
+    from the next."""
     if x.dtype not in DTYPES:
         raise ValueError(f"{name} must be float16 or bfloat16, not {x.dtype}")
-    if x.stride(-1) != 1 or any(s % 8 for s in x.stride()[:-1]) or x.storage_offset() % 8:
+    if x.stride(-1) != 1 or any(s % 8 for s in x.stride()[:-1]):
         raise ValueError(f"{name} with strides {x.stride()}: vectors must be contiguous and start on 16 bytes")
+
+
+def check_aligned(name: str, x: Tensor) -> None:
+    """Raises ValueError unless the first vector starts on 16 bytes (inside an op: torch.compile cannot trace it)."""
+    if x.storage_offset() * x.itemsize % 16:
+        raise ValueError(f"{name} starts {x.storage_offset()} values into its storage: vectors must start on 16 bytes")
 
 
 def check_rows(key: Tensor, value: Tensor, slots: Tensor, layout: PageLayout) -> None:

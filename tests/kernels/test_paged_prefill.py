@@ -79,11 +79,11 @@ def test_the_specification_is_causal_attention_over_each_sequence() -> None:
 @pytest.mark.parametrize(("tokens", "context"), [(5, 5), (1, 40), (16, 48)])
 def test_halves_merge_to_the_whole(tokens: int, context: int) -> None:
     q, k, v = draw(tokens, 4, 64, dtype=torch.float16), draw(context, 2, 64, seed=1), draw(context, 2, 32, seed=2)
-    out = causal_attention(q, k.half(), v.half(), 0.5)
+    out = causal_attention(q, k.half(), v.half(), 0.5, 2.0, torch.bfloat16) / 2
     wide = [x.transpose(0, 1).double() for x in (q, *(x.repeat_interleave(2, 1) for x in (k.half(), v.half())))]
     mask = torch.ones(tokens, context, dtype=torch.bool, device=DEVICE).tril(context - tokens)
     expected = torch.nn.functional.scaled_dot_product_attention(*wide, mask, scale=0.5).transpose(0, 1)
-    assert error(out, expected) < 1e-3
+    assert error(out, expected) < 3e-3
 
 
 def test_huge_values_stay_finite_and_right() -> None:
@@ -109,11 +109,24 @@ def test_plans_that_cannot_be_are_refused() -> None:
         plan_prefill(table, [1, 1], [1], PAGE)
 
 
-@pytest.mark.gpu
 def test_compiles_without_a_graph_break() -> None:
     case = CASES["kbias_bdr, 8 pairs"]
     planes = case.spec.layout.view(filled(case, TABLES, CONTEXTS))
     plan = plan_prefill([torch.tensor(t, device=DEVICE) for t in TABLES], CHUNKS, CONTEXTS, PAGE)
     prefill, q = PagedPrefill(case.spec, 0.125, DEVICE, 1000), draw(sum(CHUNKS), HEADS * 2, case.dim, seed=60)
-    compiled = torch.compile(lambda q: prefill(2 * q, planes, plan), fullgraph=True)
-    assert error(compiled(q), prefill(2 * q, planes, plan).double()) < 1e-3
+    compiled = torch.compile(lambda q: prefill(2 * q, planes, plan), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q), prefill(2 * q, planes, plan))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [Case(dim=128, rotations=(128, 1)), Case(dim=128, rotations=(128, 1), pairs=8)])
+def test_long_chunks_by_cudnn(case: Case) -> None:
+    """A chunk and a past that are no multiples of the granule: three runs of keys."""
+    case.pages, context, chunk = 256, 4000, 1500
+    table = torch.randperm(256, generator=torch.Generator().manual_seed(1))
+    planes = case.spec.layout.view(filled(case, [table.tolist()], (context,)))
+    q = draw(chunk, HEADS * 4, case.dim, seed=60)
+    tables = [table.to(DEVICE)]
+    mine = PagedPrefill(case.spec, 128**-0.5, DEVICE, 4096)(q, planes, plan_prefill(tables, [chunk], [context], PAGE))
+    wide = paged_prefill(q, planes, tables, [chunk], [context], case.spec, 128**-0.5, torch.float64)
+    assert error(mine, wide) < 3e-3

@@ -42,14 +42,15 @@ def _stored_row(
     words, scale, zero, mask, BITS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr
 ):  # fmt: skip
     if BITS == 16:
-        return load_row(words, mask, ROWS, LANES, N)
-    if BITS == 4:
-        codes = _unpack4(words, N // 4, LANES, ROWS, mask)
+        row = load_row(words, mask, ROWS, LANES, N)
     else:
-        codes = _unpack8(words, N, LANES, ROWS, mask)
-    row = ()
-    for i in tl.static_range(N):
-        row = row + (codes[i].to(tl.float32) * scale[:, None] + zero[:, None],)
+        if BITS == 4:
+            codes = _unpack4(words, N // 4, LANES, ROWS, mask)
+        else:
+            codes = _unpack8(words, N, LANES, ROWS, mask)
+        row = ()
+        for i in tl.static_range(N):
+            row = row + (codes[i].to(tl.float32) * scale[:, None] + zero[:, None],)
     return row
 
 

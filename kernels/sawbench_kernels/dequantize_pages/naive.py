@@ -33,5 +33,5 @@ def dequantize_pages(
     if side == "key" and spec.key_bias is not None:
         if positions is None:
             raise ValueError("keys with a split-off bias need their positions")
-        x = x + rotated_bias(spec.key_bias.bias.to(dtype), spec.key_bias.rotary, positions)
+        x = x + rotated_bias(spec.key_bias.bias.to(slots.device, dtype), spec.key_bias.rotary, positions)
     return x

@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from sawbench_kernels.dequantize_pages.kernel import dequantize_kernel
-from sawbench_kernels.launch import check_sides, words
+from sawbench_kernels.launch import check_sides, tile, words
 from sawbench_kernels.quantize_store.op import bias_table, prepare
 from sawbench_kernels.quantize_store.spec import StoreSpec
 from sawbench_kernels.registers import lanes_of
-
-FEW_TOKENS = 512
 
 
 class DequantizePages:
@@ -110,9 +108,8 @@ def dequantize_pages(
     if extra:
         out[..., dim:] = 0
     lanes = lanes_of(dim)
-    warps = 1 if tokens < FEW_TOKENS else 4
-    rows = 32 // lanes * warps
-    own, cross, column, cos, sin = bias or [None] * 5
+    warps, rows = tile(lanes, dense=matrix is not None)
+    own, cross, column, cos, sin = bias or (None,) * 5
     pair = None if pair is None else words(pair)
     code_words = words(codes) if bits < 16 else codes
     if tokens:
@@ -124,7 +121,7 @@ def dequantize_pages(
                 matrix.stride(0) if matrix is not None and matrix.dim() == 3 else 0, out.stride(1), out.stride(0),
                 BITS=bits, ORDER=order, NORM=order**-0.5, H=codes.shape[1], PAGE=codes.shape[2],
                 C=codebook.shape[1] if codebook is not None else 0, BOOKS=plane.shape[1] if plane is not None else 1,
-                PAIRS=cos.shape[1] if bias else 0, ROWS=rows, LANES=lanes, N=dim // lanes,
+                PAIRS=0 if cos is None else cos.shape[1], ROWS=rows, LANES=lanes, N=dim // lanes,
                 num_warps=warps, enable_fp_fusion=False,
             )  # fmt: skip
     return out.transpose(0, 1)

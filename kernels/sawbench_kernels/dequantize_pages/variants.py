@@ -17,17 +17,19 @@ _BIAS = {
 }  # fmt: skip
 
 
-def _variant(name: str, bits: int = 4, order: int = 1, extra: Mapping[str, str] | None = None) -> Variant:
+def _variant(
+    name: str, bits: int = 4, order: int = 1, extra: Mapping[str, str] | None = None, warps: int = 1
+) -> Variant:
     constants: dict[str, Any] = {
         "BITS": bits, "ORDER": order, "NORM": order**-0.5, "H": 8, "PAGE": 128, "C": 0, "BOOKS": 1, "PAIRS": 64,
-        "ROWS": 64, "LANES": 2, "N": 64,
+        "ROWS": 16 * warps, "LANES": 2, "N": 64,
     }  # fmt: skip
     types = {**_TYPES, **(extra or {})}
-    return Variant(name, dequantize_kernel, types, constants, 4, _STRIDES, {"enable_fp_fusion": False})
+    return Variant(name, dequantize_kernel, types, constants, warps, _STRIDES, {"enable_fp_fusion": False})
 
 
 AOT_VARIANTS = (
     _variant("dequantize int4"),
     _variant("dequantize kbias_bdr", order=128, extra=_BIAS),
-    _variant("dequantize hessian", extra={"MATRIX": "*fp32"}),
+    _variant("dequantize hessian", extra={"MATRIX": "*fp32"}, warps=4),
 )

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sawbench_kernels.hadamard.kernel import hadamard_kernel
-from sawbench_kernels.launch import check_vectors, legal_orders
+from sawbench_kernels.launch import check_aligned, check_vectors, legal_orders
 from sawbench_kernels.registers import lanes_of
 
 
@@ -27,17 +27,17 @@ def hadamard(x: Tensor, order: int) -> Tensor:
 @torch.library.custom_op("sawbench::hadamard", mutates_args=())
 def block_hadamard(x: Tensor, order: int) -> Tensor:
     """The launch."""
+    check_aligned("x", x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     tokens, heads, dim = x.shape
     lanes = lanes_of(dim)
-    warps = 1 if tokens < 512 else 4
-    rows = 32 // lanes * warps
+    rows = 32 // lanes
     if tokens:
         with torch.cuda.device_of(x):
             hadamard_kernel[(-(-tokens // rows), heads)](
                 x, out, tokens, heads, x.stride(0), x.stride(1),
                 ROWS=rows, LANES=lanes, N=dim // lanes, ORDER=order, NORM=order**-0.5,
-                num_warps=warps, enable_fp_fusion=False,
+                num_warps=1, enable_fp_fusion=False,
             )  # fmt: skip
     return out
 

@@ -1,61 +1,93 @@
 """Causal attention of the last T tokens of a sequence over all S of them, by torch's own fused kernels.
 
-cuDNN, the fastest on Hopper, masks from the first key on, not from the last, so the square of the T own keys
-(causal) and the S - T keys before them (no mask) are two calls, merged by their log-sum-exp.
+cuDNN is the fastest on Hopper, but it masks from the first key on, not from the last, and plans anew for every shape
+(40 to 75 ms on an H200). So the keys are cut into runs: the T own ones (causal, filled up with zeros to a multiple of
+GRANULE, which no real row sees), the past ones up to a multiple of GRANULE, and the rest of these, for flash attention,
+which takes any shape. Runs are merged by their log-sum-exp. Few shapes come of it, and they recur.
 """
 
 import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_flash_attention
+from torch.nn.functional import pad
 
-PLAN_MULTIPLE = 128
-"""cuDNN plans anew for every shape, for milliseconds: only shapes that recur, multiples of this, go to it."""
+from sawbench_kernels.paged_prefill.kernel import merge_kernel
+
+GRANULE = 1024
+"""Tokens; shorter chunks go to flash attention as they are."""
+
+Part = tuple[Tensor, Tensor]
+"""(output [1, H_q, T, Dv], log-sum-exp float32 [1, H_q, T]) over a run of keys."""
 
 
 @torch.library.custom_op("sawbench::causal_attention", mutates_args=())
-def causal_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Output [T, H_q, Dv] of ``query`` [T, H_q, D], ``key`` [S, H_kv, D] and ``value`` [S, H_kv, Dv], S >= T."""
-    first = len(key) - len(query)
+def causal_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, factor: float, dtype: torch.dtype
+) -> Tensor:
+    """``factor`` times the output, in ``dtype`` [T, H_q, Dv], of ``query`` [T, H_q, D], ``key`` [S, H_kv, D] and
+    ``value`` [S, H_kv, Dv], S >= T."""
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
-    out, own_lse = _attend(q, k[:, :, first:], v[:, :, first:], True, scale)
-    if first:
-        past, past_lse = _attend(q, k[:, :, :first], v[:, :, :first], False, scale)
-        share = torch.sigmoid(own_lse - past_lse)[..., None]
-        out = torch.lerp(past.float(), out.float(), share).to(query.dtype)
-    return out[0].transpose(0, 1).contiguous()
+    out = torch.empty(*query.shape[:2], value.shape[2], dtype=dtype, device=query.device)
+    _merge(_runs(q, k, v, scale), factor, out)
+    return out
 
 
 @causal_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    return query.new_empty((*query.shape[:2], value.shape[2]))
+def _(query: Tensor, key: Tensor, value: Tensor, scale: float, factor: float, dtype: torch.dtype) -> Tensor:
+    return query.new_empty((*query.shape[:2], value.shape[2]), dtype=dtype)
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    """(output [1, H_q, T, Dv] in query's dtype, log-sum-exp float32 [1, H_q, T]) of [1, H, tokens, D] operands."""
-    if not query.is_cuda:
-        return _plain(query, key, value, causal, scale)
+def _runs(query: Tensor, key: Tensor, value: Tensor, scale: float) -> list[Part]:
+    tokens, first = query.shape[2], key.shape[2] - query.shape[2]
+    planned = tokens >= GRANULE and can_use_cudnn_attention(SDPAParams(query, key, value, None, 0.0, True, True))
+    if not planned:
+        runs = [_any_shape(query, key[:, :, first:], value[:, :, first:], True, scale)]
+        return [*runs, _any_shape(query, key[:, :, :first], value[:, :, :first], False, scale)] if first else runs
+    fill = (0, 0, 0, -tokens % GRANULE)
+    bulk = first // GRANULE * GRANULE
+    filled = pad(query, fill)
+    parts = [_cudnn(filled, pad(key[:, :, first:], fill), pad(value[:, :, first:], fill), True, scale)]
+    if bulk:
+        parts.append(_cudnn(filled, key[:, :, :bulk], value[:, :, :bulk], False, scale))
+    if bulk < first:
+        parts.append(_any_shape(query, key[:, :, bulk:first], value[:, :, bulk:first], False, scale))
+    return parts
+
+
+def _cudnn(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> Part:
+    op = torch.ops.aten._scaled_dot_product_cudnn_attention
+    out, lse = op(query, key, value, None, True, 0.0, causal, False, scale=scale)[:2]
+    return out, lse.reshape(out.shape[:3])
+
+
+def _any_shape(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> Part:
+    """Flash attention, for which keys and values must be equally wide; in plain steps where there is none."""
     width = value.shape[-1]
-    if width < query.shape[-1]:
-        value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
-    params = SDPAParams(query, key, value, None, 0.0, causal, True)
-    regular = query.shape[2] % PLAN_MULTIPLE == key.shape[2] % PLAN_MULTIPLE == 0
-    if regular and can_use_cudnn_attention(params):
-        out, lse = torch.ops.aten._scaled_dot_product_cudnn_attention(
-            query, key, value, None, True, 0.0, causal, False, scale=scale
-        )[:2]
-    elif can_use_flash_attention(params):
-        out, lse = torch.ops.aten._scaled_dot_product_flash_attention(
-            query, key, value, 0.0, causal, False, scale=scale
-        )[:2]
-    else:
+    value = pad(value, (0, query.shape[-1] - width))
+    if not can_use_flash_attention(SDPAParams(query, key, value, None, 0.0, causal, True)):
         return _plain(query, key, value[..., :width], causal, scale)
-    return out[..., :width], lse.reshape(out.shape[:3])
+    op = torch.ops.aten._scaled_dot_product_flash_attention
+    out, lse = op(query, key, value, 0.0, causal, False, scale=scale)[:2]
+    return out[..., :width], lse
 
 
-def _plain(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def _plain(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> Part:
     group = query.shape[1] // key.shape[1]
     keys, values = (x.float().repeat_interleave(group, 1) for x in (key, value))
     scores = query.float() @ keys.mT * scale
     if causal:
         scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), float("-inf"))
     return (scores.softmax(-1) @ values).to(query.dtype), scores.logsumexp(-1)
+
+
+def _merge(parts: list[Part], factor: float, out: Tensor) -> None:
+    tokens, heads, dim = out.shape
+    outputs = tuple(part for part, _ in parts)
+    sums = tuple(total.contiguous() for _, total in parts)
+    steps = [tuple(x.stride(axis) for x in outputs) for axis in (2, 1)]
+    rows = 16
+    with torch.cuda.device_of(out):
+        merge_kernel[(-(-tokens // rows), heads)](
+            outputs, sums, out, tokens, factor, *steps, tuple(x.stride(1) for x in sums), out.stride(0), out.stride(1),
+            COUNT=len(parts), D=dim, ROWS=rows, num_warps=4,
+        )  # fmt: skip

@@ -127,8 +127,7 @@ class PagedPrefill:
             key = self.key(planes, slots, positions, self.dtype, self.fit, span)
             value = self.value(planes, slots, None, self.dtype, self.fit, span)
             part = slice(span[0] * group, span[1] * group)
-            result = causal_attention(wide[:, part], key, value, self.scale)
-            out[:, part] = result.float() / self.fit if self.fit != 1 else result
+            out[:, part] = causal_attention(wide[:, part], key, value, self.scale, 1 / self.fit, out.dtype)
 
     def _extended(self, query: Tensor) -> Tensor:
         """The query in the workspace's dtype, repeated at the dimensions that have a low column."""

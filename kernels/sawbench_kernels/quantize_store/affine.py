@@ -34,14 +34,19 @@ def code(x, begin, steps, LEVELS: tl.constexpr):
 
 
 @triton.jit
-def join_pair(scale, zero):
-    """(scale, min) as the one int32 word that a page holds."""
-    low = scale.to(tl.uint16, bitcast=True).to(tl.int32)
-    return low | zero.to(tl.uint16, bitcast=True).to(tl.int32) << 16
+def store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, LANES: tl.constexpr):
+    """(scale, min) [ROWS] as one int32 word each at pointers ``pairs`` [ROWS, 1], by the first of the row's LANES
+    threads, and 1 at OVERFLOW where a row saturated: in the row's own layout, nothing crosses threads."""
+    word = scale.to(tl.uint16, bitcast=True).to(tl.int32) | zero.to(tl.uint16, bitcast=True).to(tl.int32) << 16
+    lane = tl.arange(0, LANES)[None, :]
+    first = mask & (lane == 0)
+    tl.store(pairs + lane, word[:, None] + lane * 0, mask=first)
+    flags = OVERFLOW + (word * 0)[:, None] + lane * 0
+    tl.store(flags, word[:, None] * 0 + lane * 0 + 1, mask=first & overflow[:, None])
 
 
 @triton.jit
 def split_pair(word):
-    """Inverse of :func:`join_pair`, in float32."""
+    """The int32 word of a stored pair as (scale, min) in float32."""
     scale = word.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     return scale, (word >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)

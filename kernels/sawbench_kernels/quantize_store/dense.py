@@ -7,7 +7,7 @@ equal naive's except where a value lies within that rounding of a step's edge.
 import triton
 import triton.language as tl
 
-from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, join_pair
+from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, store_pair
 from sawbench_kernels.quantize_store.offset import offset
 from sawbench_kernels.registers import round16
 
@@ -27,9 +27,9 @@ def _fields(x, dim, MATRIX, D: tl.constexpr, W: tl.constexpr):
 @triton.jit
 def store_dense(
     source, words, pairs, head, centroid, place, mask, CODEBOOK, MATRIX, OWN, CROSS, COLUMN, COS, SIN, OVERFLOW,
-    BITS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr,
+    BITS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """Arguments as in kernel.py: ``source`` pointers and ``words`` int32 pointers [ROWS, 1], ``pairs`` [ROWS]."""
+    """Arguments as in kernel.py: pointers ``source``, ``words`` and ``pairs`` are [ROWS, 1]."""
     FIELD: tl.constexpr = D // 4
     W: tl.constexpr = triton.next_power_of_2(FIELD)
     dim = tl.arange(0, triton.next_power_of_2(D))
@@ -62,7 +62,4 @@ def store_dense(
             at = words.to(tl.pointer_type(tl.uint8)) + w
             for field in tl.static_range(4):
                 tl.store(at + field * FIELD, codes[field].to(tl.uint8), mask=mask & inside)
-        live = tl.reshape(mask, [ROWS])
-        tl.store(pairs, join_pair(scale, zero), mask=live)
-        if tl.max((overflow & live).to(tl.int32)) > 0:
-            tl.store(OVERFLOW, 1)
+        store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, 1)

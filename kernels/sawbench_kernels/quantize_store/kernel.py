@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from sawbench_kernels.hadamard.kernel import rotate
-from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, join_pair
+from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, store_pair
 from sawbench_kernels.quantize_store.dense import store_dense
 from sawbench_kernels.quantize_store.offset import offset
 from sawbench_kernels.registers import extrema, join4, load_row, split8, store_row
@@ -78,10 +78,7 @@ def _store_row(
         for i in tl.static_range(N):
             codes = codes + (code(row[i], begin[:, None], steps[:, None], LEVELS),)
         _store_codes(words, codes, mask, ROWS, LANES, N, BITS)
-        live = tl.reshape(mask, [ROWS])
-        tl.store(pairs, join_pair(scale, zero), mask=live)
-        if tl.max((overflow & live).to(tl.int32)) > 0:
-            tl.store(OVERFLOW, 1)
+        store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, LANES)
 
 
 @triton.jit
@@ -116,12 +113,12 @@ def _side(
     words = CODES + (page * codes_page + within * (D if BITS == 16 else D * BITS // 32))[:, None]
     pairs = None
     if BITS < 16:
-        pairs = PAIR + page * pair_page + within
+        pairs = PAIR + (page * pair_page + within)[:, None]
     mask = live[:, None]
     if MATRIX is not None:
         store_dense(
             source, words, pairs, head, centroid, place, mask, CODEBOOK, MATRIX + head * matrix_head,
-            OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS, ROWS,
+            OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS,
         )  # fmt: skip
     else:
         if CODEBOOK is not None or OWN is not None:

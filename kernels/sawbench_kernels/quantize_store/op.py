@@ -7,14 +7,12 @@ import torch
 from torch import Tensor
 
 from sawbench_kernels.key_bias import cos_sin_table
-from sawbench_kernels.launch import check_rows, check_sides, words
+from sawbench_kernels.launch import check_aligned, check_rows, check_sides, tile, words
 from sawbench_kernels.paged_decode.naive import KeyBias
+from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.quantize_store.kernel import store_kernel
 from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
 from sawbench_kernels.registers import lanes_of
-
-FEW_TOKENS = 512
-"""Below this many tokens a program takes one warp's worth of them, so that more multiprocessors work."""
 
 
 class BiasTable(NamedTuple):
@@ -72,17 +70,18 @@ class QuantizeStore:
         self,
         key: Tensor,
         value: Tensor,
-        planes: Mapping[str, Tensor],
+        pool: Tensor,
         slots: Tensor,
         positions: Tensor | None = None,
         key_index: Tensor | None = None,
         value_index: Tensor | None = None,
     ) -> None:
-        """Write ``key`` and ``value`` into ``planes``.
+        """Write ``key`` and ``value`` into ``pool``.
 
         Args:
             key, value: fp16 or bf16 [T, H_kv, D]; any strides that keep vectors contiguous and 16-byte aligned.
-            planes: :meth:`PageLayout.view` of one layer's pool.
+            pool: uint8 [pages, page_bytes], one layer's pages. (Not their planes: torch.compile cannot trace writes
+                through views of several dtypes.)
             slots: int64 [T]; -1 is skipped.
             positions: int64 [T], where the spec has a key bias.
             key_index, value_index: int64 [T, books], where the layout stores centroids.
@@ -97,10 +96,12 @@ class QuantizeStore:
         for side, index in (("key", key_index), ("value", value_index)):
             if (index is None) == bool(getattr(layout, f"{side}_centroids")):
                 raise ValueError(f"{side}_index comes exactly where the layout stores centroids of the {side}s")
+        if pool.dtype != torch.uint8 or pool.dim() != 2 or pool.shape[1] != layout.page_bytes:
+            raise ValueError(f"pool must be uint8 [pages, {layout.page_bytes}], not {pool.dtype} {tuple(pool.shape)}")
+        sizes = [layout.page_size, layout.key_bits, layout.value_bits]
+        sizes += [layout.key_centroids, layout.value_centroids, layout.books]
         quantize_store(
-            key, value, slots, planes["key.codes"], planes.get("key.pair"), planes.get("key.index"),
-            planes["value.codes"], planes.get("value.pair"), planes.get("value.index"), self.overflow,
-            [layout.key_bits, layout.value_bits], [self.key.order, self.value.order],
+            key, value, slots, pool, self.overflow, sizes, [self.key.order, self.value.order],
             key_index, self.key.codebook, self.key.matrix, value_index, self.value.codebook, self.value.matrix,
             positions, self.bias,
         )  # fmt: skip
@@ -114,22 +115,14 @@ def prepare(side: SideSpec, device: torch.device) -> SideTensors:
     return SideTensors(1, side.rotation.to(device, torch.float32).contiguous(), book)
 
 
-@torch.library.custom_op(
-    "sawbench::quantize_store",
-    mutates_args=("key_codes", "key_pair", "key_plane", "value_codes", "value_pair", "value_plane", "overflow"),
-)
+@torch.library.custom_op("sawbench::quantize_store", mutates_args=("pool", "overflow"))
 def quantize_store(
     key: Tensor,
     value: Tensor,
     slots: Tensor,
-    key_codes: Tensor,
-    key_pair: Tensor | None,
-    key_plane: Tensor | None,
-    value_codes: Tensor,
-    value_pair: Tensor | None,
-    value_plane: Tensor | None,
+    pool: Tensor,
     overflow: Tensor,
-    bits: list[int],
+    sizes: list[int],
     orders: list[int],
     key_index: Tensor | None,
     key_codebook: Tensor | None,
@@ -140,27 +133,31 @@ def quantize_store(
     positions: Tensor | None,
     bias: list[Tensor],
 ) -> None:
-    """The launch. ``*_codes``, ``*_pair`` and ``*_plane`` (centroid indices) are planes of the pool; ``bias``: the
-    tensors of BiasTable, or none; ``bits``, ``orders``: of keys and values."""
+    """The launch. ``sizes``: page size, bits of K and V, stored centroids of K and V, and books of the page layout;
+    ``orders``: of K and V; ``bias``: the tensors of BiasTable, or none."""
     tokens, heads, dim = key.shape
+    check_aligned("key", key)
+    check_aligned("value", value)
     if not tokens:
         return
     lanes = lanes_of(dim)
-    warps = 1 if tokens < FEW_TOKENS else 4
-    rows = 32 // lanes * warps
-    own, cross, column, cos, sin = bias or [None] * 5
-    sides = ((key_codes, key_pair, key_plane), (value_codes, value_pair, value_plane))
+    warps, rows = tile(lanes, dense=key_matrix is not None or value_matrix is not None)
+    own, cross, column, cos, sin = bias or (None,) * 5
+    page, *bits, key_count, value_count, books = sizes
+    layout = PageLayout(heads, dim, page, bits[0], bits[1], key.dtype, key_count, value_count, books)
+    planes = layout.view(pool)
+    sides = _planes(planes, "key") + _planes(planes, "value")
     with torch.cuda.device_of(key):
         store_kernel[(-(-tokens // rows), heads, 2)](
-            key, value, slots, *(t for side in sides for t in _planes(side)),
+            key, value, slots, *sides,
             key_index, key_codebook, key_matrix, value_index, value_codebook, value_matrix,
             own, cross, column, cos, sin, positions, overflow, tokens,
             key.stride(0), key.stride(1), value.stride(0), value.stride(1),
-            *(_stride(t) for side in sides for t in _planes(side)), _per_head(key_matrix), _per_head(value_matrix),
+            *(_stride(t) for t in sides), _per_head(key_matrix), _per_head(value_matrix),
             KEY_BITS=bits[0], VALUE_BITS=bits[1], KEY_ORDER=orders[0], VALUE_ORDER=orders[1],
-            KEY_NORM=orders[0] ** -0.5, VALUE_NORM=orders[1] ** -0.5, H=heads, PAGE=key_codes.shape[2],
+            KEY_NORM=orders[0] ** -0.5, VALUE_NORM=orders[1] ** -0.5, H=heads, PAGE=page,
             KEY_C=_centroids(key_codebook), VALUE_C=_centroids(value_codebook),
-            KEY_BOOKS=_books(key_index), VALUE_BOOKS=_books(value_index), PAIRS=cos.shape[1] if bias else 0,
+            KEY_BOOKS=books, VALUE_BOOKS=books, PAIRS=0 if cos is None else cos.shape[1],
             ROWS=rows, LANES=lanes, N=dim // lanes,
             num_warps=warps, enable_fp_fusion=False,
         )  # fmt: skip
@@ -171,9 +168,11 @@ def _(*args: object, **kwargs: object) -> None:
     return None
 
 
-def _planes(side: tuple[Tensor, Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    codes, pair, index = side
-    return words(codes) if codes.dtype == torch.uint8 else codes, None if pair is None else words(pair), index
+def _planes(planes: Mapping[str, Tensor], side: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Codes and pairs of ``side`` as int32 words, and its indices."""
+    codes, pair = planes[f"{side}.codes"], planes.get(f"{side}.pair")
+    packed = words(codes) if codes.dtype == torch.uint8 else codes
+    return packed, None if pair is None else words(pair), planes.get(f"{side}.index")
 
 
 def _stride(plane: Tensor | None) -> int:
@@ -187,6 +186,3 @@ def _per_head(matrix: Tensor | None) -> int:
 def _centroids(codebook: Tensor | None) -> int:
     return 0 if codebook is None else codebook.shape[1]
 
-
-def _books(index: Tensor | None) -> int:
-    return 1 if index is None else index.shape[1]

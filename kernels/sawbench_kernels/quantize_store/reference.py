@@ -35,7 +35,7 @@ def quantize_store(
     bias = None
     if spec.key_bias is not None:
         wide = torch.promote_types(key.dtype, torch.float32)
-        bias = rotated_bias(spec.key_bias.bias.to(wide), spec.key_bias.rotary, _given(positions))
+        bias = rotated_bias(spec.key_bias.bias.to(key.device, wide), spec.key_bias.rotary, _given(positions))
     saturated = False
     for side, x, part, index in (("key", key, spec.key, key_index), ("value", value, spec.value, value_index)):
         turned = transform(x, part, index, bias if side == "key" else None)
@@ -76,7 +76,9 @@ def centroids(codebook: Tensor, index: Tensor | None, tokens: int) -> Tensor:
 
 def _encode(x: Tensor, side: str, bits: int, planes: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
     if bits == 16:
-        return {f"{side}.codes": x.to(planes[f"{side}.codes"].dtype)}, torch.zeros(len(x), dtype=torch.bool)
+        return {f"{side}.codes": x.to(planes[f"{side}.codes"].dtype)}, torch.zeros(
+            len(x), dtype=torch.bool, device=x.device
+        )
     levels = (1 << bits) - 1
     scale, zero, overflow = fp16_pair(x.amin(-1), x.amax(-1), levels)
     codes = encode_fp16(x[..., None, :], scale[..., None], zero[..., None], levels).squeeze(-2)

@@ -28,7 +28,7 @@ def store_variant(
     bits: tuple[int, int] = (4, 4),
     orders: tuple[int, int] = (1, 1),
     extra: Mapping[str, str] | None = None,
-    warps: int = 4,
+    warps: int = 1,
 ) -> Variant:
     """A launch of the store kernel for 8 KV heads and pages of 128 tokens, as op.py makes it."""
     lanes = lanes_of(dim)
@@ -45,11 +45,10 @@ def store_variant(
 AOT_VARIANTS = (
     store_variant("store int4"),
     store_variant("store bdr", orders=(128, 1)),
-    store_variant("store bdr, decode", orders=(128, 1), warps=1),
     store_variant("store bdr_kv, head 64", dim=64, orders=(64, 64)),
     store_variant("store bdr k8v4, head 96", dim=96, bits=(8, 4), orders=(32, 1)),
     store_variant("store bdr, head 256", dim=256, orders=(256, 1)),
     store_variant("store kbias_bdr", orders=(128, 1), extra=_BIAS),
     store_variant("store kmeans_bdr", orders=(128, 1), extra=_KMEANS),
-    store_variant("store hessian", extra={"KEY_MATRIX": "*fp32"}),
+    store_variant("store hessian", extra={"KEY_MATRIX": "*fp32"}, warps=4),
 )

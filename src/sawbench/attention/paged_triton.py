@@ -142,7 +142,7 @@ class TritonPages:
         ops.store(
             key,
             value,
-            planes,
+            self.pool[layer],
             step.slots,
             step.positions if ops.store.bias else None,
             ops.key_index(key.contiguous()) if ops.key_index else None,
