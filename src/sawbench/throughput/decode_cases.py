@@ -11,9 +11,8 @@ from torch import Tensor
 from sawbench.throughput.decode_peers import peer_cases
 from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relative_error
 from sawbench_kernels.key_bias import Rotary, split_bias
+from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode, naive
 from sawbench_kernels.pages import PageLayout
-from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode
-from sawbench_kernels.paged_decode import naive
 
 SPREAD = 0.25
 """Lengths of a batch lie within this share of the context, and their mean is the context."""

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared
+from sawbench.throughput.decode_cases import decode_cases
+from sawbench.throughput.kernel_cases import Case, Family, KernelShape, Prepared
+from sawbench.throughput.store_cases import prefill_cases, store_cases
 
 GRAPH_MICROSECONDS = 2_000
 """A graph repeats a kernel for about so long, so that launching the graph does not count."""
@@ -120,17 +122,36 @@ def measure_shape(cases: Iterable[Case], device: torch.device, bandwidth: float)
         yield replace(row, vs_bf16=best / row.time_us) if best and row.time_us else row
 
 
-def quick_shapes() -> list[KernelShape]:
-    """The shapes that the project holds itself to."""
-    return [KernelShape(1, 32768), KernelShape(16, 16384), KernelShape(64, 8192), KernelShape(256, 2048)]
+POINTS = ((1, 32768), (16, 16384), (64, 8192))
 
 
-def grid_shapes() -> list[KernelShape]:
+def _decode_grid() -> Iterator[KernelShape]:
     """Batch by context at one shape of heads, then other heads, head sizes and pages at three points."""
-    contexts = [1 << k for k in range(10, 18)]
-    shapes = [KernelShape(batch, context) for batch in (1, 4, 16, 64, 256) for context in contexts]
-    points = [(1, 32768), (16, 16384), (64, 8192)]
+    for batch in (16, 1, 64, 4, 256):
+        yield from (KernelShape(batch, 1 << k) for k in range(10, 18))
     for heads in ((16, 8), (64, 8), (12, 2), (14, 2)):
-        shapes += [KernelShape(*point, *heads) for point in points]
-    shapes += [KernelShape(*point, head_dim=64) for point in points]
-    return shapes + [KernelShape(*point, page_size=page) for page in (16, 64) for point in points]
+        yield from (KernelShape(*point, *heads) for point in POINTS)
+    yield from (KernelShape(*point, head_dim=64) for point in POINTS)
+    for page in (16, 64):
+        yield from (KernelShape(*point, page_size=page) for point in POINTS)
+
+
+SHAPES: dict[str, dict[str, list[KernelShape]]] = {
+    "paged_decode": {
+        "quick": [KernelShape(*point) for point in (*POINTS, (256, 2048))],
+        "grid": list(_decode_grid()),
+    },
+    "quantize_store": {
+        "quick": [KernelShape(32, 1), KernelShape(1, 8192)],
+        "grid": [KernelShape(n, 1) for n in (1, 8, 32, 128)] + [KernelShape(1, 1 << k) for k in range(9, 16, 2)],
+    },
+    "paged_prefill": {
+        "quick": [KernelShape(1, 16384)],
+        "grid": [KernelShape(1, 2048), KernelShape(4, 4096), KernelShape(1, 16384), KernelShape(1, 65536)],
+    },
+}
+FAMILIES: dict[str, Family] = {
+    "paged_decode": decode_cases,
+    "quantize_store": store_cases,
+    "paged_prefill": prefill_cases,
+}
