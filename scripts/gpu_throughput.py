@@ -23,14 +23,22 @@ MODEL = ["model=qwen3-8b", "model.weights=random", "engine.kv_bytes=58.9e9"]
 """58.9e9 bytes: the pool of an 80 GB card at 88 % less the weights."""
 BIASED = ["model.name=qwen2-8b-shape", "model.config.model_type=qwen2"]
 """The same shape with biases in its key projection, which Qwen3 lacks: what the key-bias split is for."""
-OTHERS = ("int8", "bdr_kv", "k8v4", "hessian", "kmeans", "kmeans method.options.centroids=256")
+OTHERS = (
+    "bdr engine.fused=false",
+    "int8",
+    "bdr_kv",
+    "k8v4",
+    "hessian",
+    "kmeans",
+    "kmeans method.options.centroids=256",
+)
 CONSTANT = 15.0
 """Seconds that a cell may take beside its load: an engine's graphs, warm-up."""
 
 
 def cell(method: str, load: str, concurrency: int, requests: int | None = None) -> tuple[str, list[str]]:
-    """A load at one concurrency."""
-    name = f"{method.replace(' method.options.', '+')}/{load}/x{concurrency}"
+    """A load at one concurrency; ``method`` may be followed by options."""
+    name = f"{method.replace(' ', '+')}/{load}/x{concurrency}"
     sizes = [f"load={load}", f"load.concurrency={concurrency}", f"load.requests={requests or concurrency}"]
     return name, [f"method={method.split()[0]}", *method.split()[1:], *sizes]
 
@@ -53,6 +61,8 @@ def study() -> Iterator[tuple[str, list[str]]]:
     name, overrides = cell("bf16", "d256_1024", 128)
     yield f"peer/{name}", ["measure=peer", *overrides]
     yield steps("split", "bf16,int4,bdr", 32, 16384)
+    name, overrides = steps("split", "bdr", 32, 16384)
+    yield f"{name}/unfused", [*overrides, "engine.fused=false"]
     yield steps("step", "int4,bdr", 1, 2048)
     for method in ("bf16", "int4", "bdr"):
         yield cell(method, "d16384_1024", 32)

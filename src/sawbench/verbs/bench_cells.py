@@ -41,13 +41,18 @@ class Cell:
         return str(self.config.measure)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """What tells two rows of one method apart: its options that are not as shipped, and rotations left unfused."""
+        return changed_options(self.config) | ({} if self.config.engine.fused else {"fused": False})
+
+    @property
     def names(self) -> dict[str, Any]:
         """The columns that name the cell."""
         return {
             "run": self.run,
             "model": self.plan.name,
             "method": self.method.name,
-            "options": pairs(changed_options(self.config)),
+            "options": pairs(self.options),
             "weights": self.plan.weights,
             "load": self.load.name,
             "concurrency": self.load.concurrency,
@@ -55,7 +60,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        method = assignments(self.method.name, changed_options(self.config))
+        method = assignments(self.method.name, self.options)
         return f"{method} {self.load.name} x{self.load.concurrency}"
 
     @cached_property

@@ -57,6 +57,8 @@ def check_paged(config: Any) -> None:
         raise UserError("attention=triton needs a CUDA device: legal here: auto, naive")
     if config.prefill != "quantized":
         raise UserError(f"prefill={config.prefill} is not for engine=paged, whose prompts attend to what is stored")
+    if not config.get("fused", True) and (config.attention == "naive" or not torch.cuda.is_available()):
+        raise UserError("engine.fused=false measures kernels: it needs a CUDA device and attention=auto or triton")
     if config.page_size < 1 or config.page_size & config.page_size - 1:
         raise UserError(f"engine.page_size={config.page_size} is no power of two")
     for name in ("chunk", "max_running"):
@@ -67,13 +69,13 @@ def check_paged(config: Any) -> None:
 def _cache(config: Any, loaded: LoadedModel, layers: list[BoundLayer], device: torch.device) -> PagedCache:
     if config.attention != "naive" and device.type == "cuda":
         from sawbench.attention.paged_triton import TritonPages, Unservable
+        from sawbench.attention.paged_unfused import UnfusedPages
 
+        pages = TritonPages if config.get("fused", True) else UnfusedPages
         try:
-            return TritonPages.sized(
-                lambda cost: _pages(config, device, cost), layers, loaded, config.page_size, LONGEST
-            )
+            return pages.sized(lambda cost: _pages(config, device, cost), layers, loaded, config.page_size, LONGEST)
         except Unservable as reason:
-            if config.attention == "triton":
+            if config.attention == "triton" or pages is UnfusedPages:
                 raise
             log.warning("%s (chosen)", reason)
     return NaivePages.sized(lambda cost: _pages(config, device, cost), layers, loaded, config.page_size)
