@@ -1,8 +1,8 @@
 """Every golden answer gets the verdict that was written down for it."""
 
 import pytest
-from helpers.golden import CODE, FRACTIONS, LETTERS, NUMBERS, STRUCTURES, UNITS, Golden
 
+from helpers.golden import CODE, FRACTIONS, LETTERS, NUMBERS, STRUCTURES, UNITS, Golden
 from sawbench.core.progress import silent
 from sawbench.scoring import choice, mathjudge, mathtext
 from sawbench.scoring.code import function_in, passes

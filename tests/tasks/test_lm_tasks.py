@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.stub import DictSink, StubEngine
 
+from helpers.stub import DictSink, StubEngine
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
 from sawbench.core.records import Metric, TaskResult
@@ -75,7 +75,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 SOLUTIONS = {
     "Problem sum.": "```python\na, b = map(int, input().split())\nprint(a + b)\n```",
-    "Problem pair.": "```python\nclass Solution:\n    def pair(self, a: List[int], b: int):\n        return (len(a) - (len(a) > 1), b)\n```",
+    "Problem pair.": "```python\nclass Solution:\n    def pair(self, a: List[int], b: int):\n"
+    "        return (len(a) - (len(a) > 1), b)\n```",
 }
 ANSWERS = {
     "Half?": r"\boxed{0.5}",

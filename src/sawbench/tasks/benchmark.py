@@ -154,7 +154,8 @@ def share(name: str, values: Sequence[float | None], items: Sequence[str]) -> Me
     if not kept:
         return Metric(name, None, "%", n=0)
     found = proportion_interval([value for value, _ in kept], [item for _, item in kept])
-    return Metric(name, 100 * found.value, "%", 100 * found.low, 100 * found.high, len(kept))
+    low, high = min(found.low, found.value), max(found.high, found.value)  # Wilson's ends are off 0 and 1 by rounding
+    return Metric(name, 100 * found.value, "%", 100 * low, 100 * high, len(kept))
 
 
 def shares(samples: Sequence[Sample], scores: Sequence[Score]) -> list[Metric]:

@@ -12,8 +12,6 @@ from sawbench.tasks.base import TaskContext
 from sawbench.tasks.protocol import Protocol
 
 if TYPE_CHECKING:
-    from lm_eval.tasks import TaskManager
-
     from sawbench.models import ModelPlan
 
 Row = Mapping[str, Any]
@@ -24,11 +22,11 @@ class LmEval:
     """Options of ``task=lm_eval``.
 
     Args:
-        name: a task or group of lm-eval, or of ``include_path``.
+        name: a task or group.
         protocol: decoding, chat template and the number of items; a task's stop strings and repeats are its own.
         max_new_tokens: budget where neither protocol nor task says one.
         num_fewshot: examples in the prompt; None leaves them to the task.
-        include_path: a folder of further task definitions (their Python is run).
+        include_path: a folder of task definitions to take in place of lm-eval's (their Python is run).
     """
 
     name: str
@@ -40,12 +38,16 @@ class LmEval:
     def check(self, plan: "ModelPlan") -> None:
         """Raises UserError for a name that lm-eval does not know, data that do not load, and tasks that run code:
         lm-eval would run it in this process."""
-        for name, task in self._load()["tasks"].items():
+        for task in self._load()["tasks"].values():
             if getattr(task, "UNSAFE_CODE", False):
-                raise UserError(f"task.name={name} runs the model's code without a sandbox; task=humaneval has one")
+                raise UserError(
+                    f"task.name={self.name} runs the model's code without a sandbox; task=humaneval has one"
+                )
 
     def _load(self) -> Any:
-        manager = self._manager()
+        from lm_eval.tasks import TaskManager
+
+        manager = TaskManager(include_path=self.include_path, include_defaults=self.include_path is None)
         if self.name not in manager.all_tasks:
             close = difflib.get_close_matches(self.name, manager.all_tasks, 5)
             raise UserError(f"task.name={self.name} is no task of lm-eval; close to it: {', '.join(close) or 'none'}")
@@ -55,33 +57,35 @@ class LmEval:
             first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise UserError(f"task.name={self.name}: lm-eval cannot load it ({first})") from error
 
-    def _manager(self) -> "TaskManager":
-        from lm_eval.tasks import TaskManager
-
-        return TaskManager(include_path=self.include_path)
-
     def run(self, ctx: TaskContext) -> TaskResult:
-        from lm_eval import simple_evaluate
+        from lm_eval.evaluator import evaluate
 
         from sawbench.tasks.lm_bridge import EngineLM
 
         lm = EngineLM(
             ctx.engine, self.protocol, ctx.sink, seed=ctx.seed, budget=self.max_new_tokens, progress=ctx.progress
         )
-        results = simple_evaluate(
-            model=lm,
-            tasks=[self.name],
-            num_fewshot=self.num_fewshot,
+        results = evaluate(
+            lm,
+            self._prepared(ctx.seed),
             limit=self.protocol.items,
-            apply_chat_template=self.protocol.chat,
             bootstrap_iters=0,
-            task_manager=self._manager(),
-            random_seed=ctx.seed,
-            numpy_random_seed=ctx.seed,
-            torch_random_seed=ctx.seed,
-            fewshot_random_seed=ctx.seed,
+            apply_chat_template=self.protocol.chat,
+            fewshot_as_multiturn=self.protocol.chat,
         )
         return summarized(results["results"], results["samples"])
+
+    def _prepared(self, seed: int) -> Any:
+        """The tasks as lm-eval's own command line would set them up: examples in the prompt drawn under the seed, and
+        a task that asks for none keeps none."""
+        loaded = self._load()
+        for task in loaded["tasks"].values():
+            if task.get_config("num_fewshot") is None:
+                task.set_config("num_fewshot", self.num_fewshot or 0)
+            elif self.num_fewshot is not None and task.get_config("num_fewshot") != 0:
+                task.set_config("num_fewshot", self.num_fewshot)
+            task.set_fewshot_seed(seed)
+        return loaded
 
 
 def summarized(results: Mapping[str, Row], samples: Mapping[str, Sequence[Row]]) -> TaskResult:

@@ -1,0 +1,125 @@
+"""Equality laws, the published false equalities of other comparers, and answers that never come to an end."""
+
+import json
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sawbench.scoring.mathequal import equal, group
+from sawbench.scoring.mathjudge import Undecided, compare_all, judge_all, undecided
+from sawbench.scoring.mathtext import boxes, cleaned, final_answer
+
+ANSWERS = (
+    r"\frac{14}{3}", "9", r"\text{Evelyn}", r"90^\circ", r"x=5", "1,-2", "52_8", "(3,4]", r"\{1\pm\sqrt{5},-2\}",
+    r"(0,9) \cup (9,36)", r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}", r"15\mbox{ cm}^2", r"10,\!080",
+    r"5.4 \text{ cents}", "1, 2, \\ldots, n", "12:00", r"\$18.90", r"50\%", r"1 \pm \sqrt{19}", "y = 2x + 3",
+    r"x \in [-2,7]",
+)  # fmt: skip
+
+
+def by_text(gold: str, answer: str) -> bool | None:
+    try:
+        return equal(gold, answer, undecided)
+    except Undecided:
+        return None
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_equals_itself_by_text_alone(answer: str) -> None:
+    assert by_text(answer, answer) is True
+
+
+@pytest.mark.parametrize("one", ANSWERS)
+def test_distinct_answers_are_never_equal_by_text(one: str) -> None:
+    assert [other for other in ANSWERS if other != one and by_text(one, other)] == []
+
+
+@given(st.fractions(max_denominator=500))
+def test_a_number_in_all_its_spellings(value: Fraction) -> None:
+    tex = rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    assert by_text(tex, f"{value.numerator}/{value.denominator}")
+    assert by_text(tex, rf"\dfrac{{{2 * value.numerator}}}{{{2 * value.denominator}}}")
+    assert by_text(tex, rf"\frac{{{value.numerator + 1}}}{{{value.denominator}}}") is False
+
+
+@given(st.integers(-(10**9), 10**9))
+def test_an_integer_with_and_without_separators(value: int) -> None:
+    assert by_text(str(value), f"{value:,}")
+    assert by_text(f"{value:,}", rf"\${value}.00")
+    assert by_text(str(value), str(value + 1)) is False
+
+
+@given(st.lists(st.integers(-99, 99), min_size=2, max_size=5), st.randoms())
+def test_order_counts_in_a_tuple_and_not_in_a_set(values: list[int], random: object) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    ours, theirs = (", ".join(map(str, each)) for each in (values, shuffled))
+    assert by_text(rf"\{{{ours}\}}", rf"\{{{theirs}\}}")
+    assert by_text(ours, theirs)
+    assert by_text(f"({ours})", f"({theirs})") is (values == shuffled)
+
+
+def test_structure_is_seen_before_algebra() -> None:
+    found = group(r"(-\infty, 2) \cup [3, 4]")
+    assert found is not None
+    assert (found.kind, found.parts) == ("union", (r"(-\infty, 2)", "[3, 4]"))
+    assert group("(x-1)(x+1)") is None
+    assert group("10,080") is None
+
+
+def test_the_last_box_with_balanced_braces() -> None:
+    assert boxes(r"\boxed{1} \boxed{\frac{1}{2}} \boxed{cut") == ["1", r"\frac{1}{2}"]
+    assert final_answer(r"\boxed{1} then \boxed{}") == "1"
+    assert final_answer("I count 3 and 4", number=True) == "4"
+    assert cleaned(r"\left( \dfrac12 ,\; 3 \right)") == r"( \frac{1}{2} , 3 )"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (r"\frac{1}{2004!}", r"\frac{1}{2006!}"),
+        (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
+        (r"\frac{2^{2005}+1}{3 \cdot 2^{2006}}", r"\frac{1}{3 \cdot 2^{2006}}"),
+        (r"1 - \frac{1}{\mathrm{e}}", r"1 + \frac{1}{\mathrm{e}}"),
+        (r"F_n = \sum_{k=0}^{n-1} F_k F_{n-k-1}", r"F_n = \sum_{k=0}^{n-2} F_k F_{n-k-2}"),
+        ("D = (0, 1)", "D = (0, 1.5)"),
+        ("n=2, 3, 4", "n=1, 2, 3"),
+        (r"19, 46, \text{ and } 82", "21, 36, and 82"),
+        (r"\pm 2021", "2021"),
+        ("3x-y+13=0", "3x+4y+14=0"),
+        ("4", r"4\sqrt(2)"),
+        (r"\cot x", r"\tan x"),
+        ("x<3", "x>3"),
+    ],
+)
+def test_published_false_equalities_are_seen_through(one: str, other: str) -> None:
+    from sawbench.scoring.mathjudge import algebra
+
+    assert not equal(one, other, algebra)
+    assert not equal(other, one, algebra)
+
+
+def test_a_comparison_without_end_is_unscored_not_wrong() -> None:
+    texts = [r"\boxed{9^{9^{9^{9}}}+x}", r"\boxed{(x-1)(x+1)}"]
+    hanging, fine = judge_all(texts, ["x^2-1", "x^2-1"], [False, False])
+    assert (hanging.value, hanging.answer) == (None, r"9^{9^{9^{9}}}+x")
+    assert fine.value == 1
+
+
+@pytest.mark.slow
+def test_a_thousand_answers_of_which_twenty_hang() -> None:
+    """From 8 workers in under 180 s, every verdict right; hanging ones end at their limit and are unscored."""
+    sums = [(rf"\frac{{x+{n}}}{{7}}", rf"\frac{{x}}{{7}}+\frac{{{n + n % 2}}}{{7}}") for n in range(980)]
+    hanging = [("x^2", r"9^{9^{9^{9}}}+x"), ("2", "(x+1)^{99999999}"), ("1", "x+99999999999!")] * 7
+    begun = time.monotonic()
+    found = compare_all([*sums, *hanging[:20]], workers=8)
+    assert time.monotonic() - begun < 180
+    assert found == [n % 2 == 0 for n in range(980)] + [None] * 20
+
+
+def test_verdicts_are_plain_data() -> None:
+    (score,) = judge_all([r"\boxed{1}"], ["1"], [False])
+    assert json.dumps([score.value, score.answer, score.reason]) == '[1.0, "1", "equal by text"]'
