@@ -6,8 +6,8 @@ import torch
 from helpers.decode import Step
 from helpers.pages import DEVICE, dense
 from sawbench.throughput.decode_cases import random_pages
-from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.paged_decode import DecodeSpec, PagedDecode, naive
+from sawbench_kernels.pages import PageLayout
 
 pytestmark = pytest.mark.gpu
 

@@ -94,14 +94,15 @@ def project(x: Tensor, matrix: Tensor, add: Tensor | None, by_head: bool, kv_hea
     rows = 16 if batch * group <= 256 else 64
     grid = (triton.cdiv(batch * group, rows), kv_heads, triton.cdiv(width, block))
     added = add if add is not None else x
-    project_kernel[grid](
-        x, matrix, added, out, batch * group,
-        x.stride(0), x.stride(1), added.stride(0), added.stride(1), *strides,
-        matrix.stride(0), matrix.stride(1) if matrix.shape[1] > 1 else 0,
-        G=group, K=depth, N=width, ADDS=add is not None, SPLIT=x.dtype == torch.float32,
-        BM=rows, BK=min(128, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(),
-        LAUNCHES=overlaps(x.device), num_warps=4,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):
+        project_kernel[grid](
+            x, matrix, added, out, batch * group,
+            x.stride(0), x.stride(1), added.stride(0), added.stride(1), *strides,
+            matrix.stride(0), matrix.stride(1) if matrix.shape[1] > 1 else 0,
+            G=group, K=depth, N=width, ADDS=add is not None, SPLIT=x.dtype == torch.float32,
+            BM=rows, BK=min(128, max(16, triton.next_power_of_2(depth))), BN=block, WIDE=interpreted(),
+            LAUNCHES=overlaps(x.device), num_warps=4,
+        )  # fmt: skip
     return out
 
 
@@ -167,24 +168,25 @@ def decode(
     dims, coefficients, pair, fine, coarse = bias or [q] * 5
     early = overlaps(q.device) and (q.dtype == torch.float32 or key_scores is not None)
     span = slice_span(bits[0], dim, orders[0])
-    decode_kernel[(programs, kv_heads)](
-        q, raw, signs if signs is not None else q, key, key_pair if key_pair is not None else key,
-        value, value_pair if value_pair is not None else value, block_table, lengths, part, lse,
-        dims, coefficients, pair, fine, coarse,
-        _words(key_index, key), key_scores if key_scores is not None else part,
-        _words(value_index, value), shifts if shifts is not None else q, numbers if numbers is not None else q,
-        part_weights,
-        batch, scale,
-        q.stride(0), q.stride(1), raw.stride(0), raw.stride(1), block_table.stride(0),
-        key.stride(0), page_stride(key_pair), value.stride(0), page_stride(value_pair),
-        page_stride(key_index, 4), page_stride(value_index, 4), coarse.shape[1] if bias else 0,
-        H=kv_heads, G=group, D=dim, PAGE=page, KB=bits[0], VB=bits[1], ORDER=orders[0], SPAN=span,
-        R2=rows, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
-        KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index), KEY_INDEX_BITS=index_bits(key_index),
-        TILE=tuned.tile, NC=columns(group), STAGES=tuned.stages, LEAST=LEAST_TILES,
-        COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, WAITS=early,
-        num_warps=tuned.warps, **({"launch_pdl": True} if early else {}),
-    )  # fmt: skip
+    with torch.cuda.device_of(q):
+        decode_kernel[(programs, kv_heads)](
+            q, raw, signs if signs is not None else q, key, key_pair if key_pair is not None else key,
+            value, value_pair if value_pair is not None else value, block_table, lengths, part, lse,
+            dims, coefficients, pair, fine, coarse,
+            _words(key_index, key), key_scores if key_scores is not None else part,
+            _words(value_index, value), shifts if shifts is not None else q, numbers if numbers is not None else q,
+            part_weights,
+            batch, scale,
+            q.stride(0), q.stride(1), raw.stride(0), raw.stride(1), block_table.stride(0),
+            key.stride(0), page_stride(key_pair), value.stride(0), page_stride(value_pair),
+            page_stride(key_index, 4), page_stride(value_index, 4), coarse.shape[1] if bias else 0,
+            H=kv_heads, G=group, D=dim, PAGE=page, KB=bits[0], VB=bits[1], ORDER=orders[0], SPAN=span,
+            R2=rows, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
+            KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index), KEY_INDEX_BITS=index_bits(key_index),
+            TILE=tuned.tile, NC=columns(group), STAGES=tuned.stages, LEAST=LEAST_TILES,
+            COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, WAITS=early,
+            num_warps=tuned.warps, **({"launch_pdl": True} if early else {}),
+        )  # fmt: skip
     out = torch.empty(batch, heads, dim, dtype=torch.float32 if wide_output else raw.dtype, device=q.device)
     _merge(part, lse, lengths, value_mean, out, programs, kv_heads, tuned.tile, orders[1])
     if not value_centroids:
@@ -265,9 +267,10 @@ def _merge(
     batch, heads, width = out.shape
     padded = triton.next_power_of_2(width)
     segments = min(triton.next_power_of_2(programs // batch + 2), max(1, 8192 // padded))
-    merge_kernel[(batch, heads)](
-        part, lse, lengths, mean if mean is not None else lse, out, batch, programs,
-        H=kv_heads, G=heads // kv_heads, D=width, DP=padded, ORDER=order, MEANS=mean is not None,
-        TILE=tile, LEAST=LEAST_TILES, SEGMENTS=segments,
-        num_warps=max(1, min(8, segments * padded // 1024)),
-    )  # fmt: skip
+    with torch.cuda.device_of(part):
+        merge_kernel[(batch, heads)](
+            part, lse, lengths, mean if mean is not None else lse, out, batch, programs,
+            H=kv_heads, G=heads // kv_heads, D=width, DP=padded, ORDER=order, MEANS=mean is not None,
+            TILE=tile, LEAST=LEAST_TILES, SEGMENTS=segments,
+            num_warps=max(1, min(8, segments * padded // 1024)),
+        )  # fmt: skip
