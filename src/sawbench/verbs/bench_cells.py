@@ -114,7 +114,8 @@ def cells_of(config: DictConfig, first: DictConfig) -> list[Cell]:
         raise illegal("measure", config.measure, FILES)
     if config.engine.name != "paged":
         raise UserError(f"bench measures engine=paged: engine={config.engine.name} has no continuous batching")
-    check_engine(config.engine)
+    if not config.estimate:  # an estimate is for another machine than this one
+        check_engine(config.engine)
     plan, method = plan_model(config.model), instantiate(config.method, "method")
     method.check(plan.facts)
     levels = loads(config.load)
