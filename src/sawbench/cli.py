@@ -44,7 +44,7 @@ EXIT_ERROR, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code: 0, 1 (a cell failed), 2 (the user's mistake) or 130 (Ctrl-C)."""
-    _quiet()
+    _prepare()
     try:
         code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -119,8 +119,8 @@ def verb_help(verb: str) -> str:
     return "\n".join([usage, "", *groups, *options, "", *switches])
 
 
-def _quiet() -> None:
-    """Our own words at INFO; the libraries' only where they warn of something. Set before any of them is imported."""
+def _prepare() -> None:
+    """Our own words at INFO; the libraries' only where something fails. Set before any of them is imported."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sawbench").setLevel(logging.INFO)
     for name, value in {
@@ -129,5 +129,6 @@ def _quiet() -> None:
         "DATASETS_VERBOSITY": "error",
         "HF_HUB_VERBOSITY": "error",
         "TOKENIZERS_PARALLELISM": "false",
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait cost minutes on a busy machine
     }.items():
         os.environ.setdefault(name, value)
