@@ -43,7 +43,8 @@ def engine(loaded: LoadedModel, method: str = "bf16", **options: Any) -> Any:
     config = group_config("engine", "paged")
     config.attention = "auto"
     config.merge_with({**fixed, **options})
-    return build_paged(config, loaded, instantiate(group_config("method", method), "method"), {})
+    built = instantiate(group_config("method", method), "method")
+    return build_paged(config, loaded, built, built.synthetic(loaded.facts, seed=0))
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,18 @@ def test_decode_steps_start_from_a_full_context_without_a_prompt(loaded: LoadedM
     assert [len(step.step.decodes) for step in landed] == [0, 2, 2, 2]
     assert all(chunk.start == 49 for chunk in landed[0].step.chunks)
     assert made.blocks.used == 0
+
+
+@pytest.mark.parametrize("method", ["bf16", "int4", "kmeans"])
+def test_pages_that_no_prompt_wrote_are_finite_and_in_range(loaded: LoadedModel, method: str) -> None:
+    """An index beyond its codebook would read past it."""
+    made = engine(loaded, method)
+    for planes in made.cache.planes:
+        for plane in planes.values():
+            plane.fill_(255 if plane.dtype == torch.uint8 else float("nan"))
+    landed = list(resident(made, list(Load("x", 50, 4, 2, 2).prompts(264, 0))))
+    assert all(sequence.finite for step in landed for sequence in step.finished)
+    assert sum(len(step.finished) for step in landed) == 2
 
 
 def test_a_step_stands_beside_its_floor(loaded: LoadedModel) -> None:

@@ -77,7 +77,7 @@ def compare_steps(
 
     The two decode the same contexts in turn, so that the card's drift falls on both. Each pair of blocks gives the
     ratio of its median steps; ``overhead_pct`` is the median pair's, ``low`` and ``high`` bound it at 95 % by a
-    bootstrap that draws pairs and, within each, steps. One engine may be given twice: what it then shows is noise.
+    bootstrap that draws pairs and, within each, steps. Two engines of one method show the noise alone.
     """
     most = repeats * (SETTLING + steps) + 2
     a, b = (Decoding(engine, batch, context, most) for engine in (engine_a, engine_b))

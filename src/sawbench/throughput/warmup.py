@@ -35,11 +35,24 @@ def lengthened(request: Request, tokens: int) -> Request:
 def resident(engine: Any, requests: Sequence[Request]) -> Iterator[Landed]:
     """Run ``requests`` as if all but the last token of their prompts were in the cache already.
 
-    What a decode step costs at a context does not depend on what the pages hold, so that no prompt need be computed
-    to time one: the first step admits all, every later one decodes all.
+    What a decode step costs at a context does not depend on what it attends to, so that no prompt need be computed to
+    time one: the pages hold random codes. The first step admits all requests, every later one decodes all.
     """
+    fill(engine.cache)
     scheduler = Scheduler(engine.blocks, len(requests), max(engine.chunk, len(requests)))
     for request in requests:
         sequence = scheduler.add(request)
         sequence.cached = len(request.prompt) - 1
     return engine.drive(scheduler)
+
+
+def fill(cache: Any) -> None:
+    """Random codes in every page; scales of zero and centroid 0, so that whatever is read is finite and in range."""
+    for planes in cache.planes:
+        for name, plane in planes.items():
+            if not name.endswith((".codes", ".raw")):
+                plane.zero_()
+            elif plane.dtype.is_floating_point:
+                plane.normal_()
+            else:
+                plane.random_(0, 256)
