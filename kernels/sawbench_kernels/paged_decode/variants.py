@@ -27,17 +27,15 @@ def _decode(
     order: int = 1,
     rows: int = 0,
     centroids: int = 0,
-    query: str = "*bf16",
-    fast: bool = True,
 ) -> Variant:
     tuned = tuning(bits[0], bits[1], dim, rows, centroids)
     planes = {n: "*i16" if b < 16 else "*bf16" for n, b in zip(("KEY", "VALUE"), bits, strict=True)}
-    types = {**_POINTERS, **planes, "Q": query, **_SCALARS, **dict.fromkeys(_STRIDES, "i32")}
+    types = {**_POINTERS, **planes, **_SCALARS, **dict.fromkeys(_STRIDES, "i32")}
     constants: dict[str, Any] = {
         "H": 8, "G": 4, "D": dim, "PAGE": 128, "KB": bits[0], "VB": bits[1], "ORDER": order,
         "SPAN": slice_span(bits[0], dim, order), "R2": rows, "CK": centroids, "CV": centroids, "KEY_BOOKS": 1,
         "VALUE_BOOKS": 1, "KEY_INDEX_BITS": 8, "TILE": tuned.tile, "NC": 8, "STAGES": tuned.stages,
-        "LEAST": LEAST_TILES, "COARSE": COARSE, "FINE": FINE, "FAST": fast, "WIDE": False, "WAITS": False,
+        "LEAST": LEAST_TILES, "COARSE": COARSE, "FINE": FINE, "FAST": True, "WIDE": False, "WAITS": False,
     }  # fmt: skip
     return Variant(f"decode {name}", decode_kernel, types, constants, tuned.warps, _STRIDES)
 
@@ -62,7 +60,6 @@ def _project() -> Variant:
 AOT_VARIANTS = (
     _decode("int4"),
     _decode("bdr", order=128),
-    _decode("hessian", query="*fp32"),
     _decode("kbias_bdr of 8 pairs", order=128, rows=16),
     _decode("kbias_bdr of all pairs", order=128, rows=128),
     _decode("kmeans 256", centroids=256),
@@ -72,5 +69,3 @@ AOT_VARIANTS = (
     _merge(128),
     _project(),
 )
-AOT_VARIANTS_SM80 = (_decode("int4, plain", fast=False),)
-"""The path of GPUs that are not NVIDIA's latest: no inline PTX, no dependent launch."""
