@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sawbench.scoring.mathequal import equal, group
-from sawbench.scoring.mathjudge import Undecided, compare_all, judge_all, undecided
+from sawbench.scoring.mathjudge import Undecided, judge_all, undecided
 from sawbench.scoring.mathtext import boxes, cleaned, final_answer
+from sawbench.scoring.mathworker import algebra, compare_all
 
 ANSWERS = (
     r"\frac{14}{3}", "9", r"\text{Evelyn}", r"90^\circ", r"x=5", "1,-2", "52_8", "(3,4]", r"\{1\pm\sqrt{5},-2\}",
@@ -96,8 +97,6 @@ def test_the_last_box_with_balanced_braces() -> None:
     ],
 )
 def test_published_false_equalities_are_seen_through(one: str, other: str) -> None:
-    from sawbench.scoring.mathjudge import algebra
-
     assert not equal(one, other, algebra)
     assert not equal(other, one, algebra)
 
