@@ -186,6 +186,20 @@ def test_the_report_reads_what_bench_writes() -> None:
     assert shown[ratio].value == pytest.approx(measured["int4"] / measured["bf16"], rel=1e-5)  # type: ignore[union-attr]
 
 
+def test_the_report_sets_a_peer_beside_them() -> None:
+    """A peer has throughput alone: no time to first token, no bound."""
+    assert bench("method=bf16", "load.concurrency=[1,2]", "load.requests=2") == 0
+    base = rows()[1]
+    peer = {name: base[name] for name in ("model", "load", "concurrency")}
+    half = float(base["output_tps"]) / 2
+    ledger = Ledger(Path("results/throughput/bench.csv"))
+    ledger.write("peer", [{**peer, "method": "generate_batch", "options": "", "output_tps": half, "error": ""}])
+    parts = list(serving.contents(Study.read(Path("results"))))
+    (table,) = [part for part in parts if isinstance(part, Table)]
+    shown = next(line for line in table.rows if line[0] == "generate_batch")
+    assert shown[table.columns.index("ratio to BF16")].value == pytest.approx(0.5)  # type: ignore[union-attr]
+
+
 def test_a_failed_cell_is_a_row_and_the_others_go_on() -> None:
     """BF16's request of 60 tokens does not fit 2,048 bytes a page times two; INT4's does."""
     words = (
@@ -247,6 +261,13 @@ def test_rows_are_replaced_by_run_and_the_file_is_always_whole(tmp_path: Path) -
 def test_the_peer_runs_on_cuda_alone(loaded: LoadedModel) -> None:
     with pytest.raises(UserError, match="CUDA"):
         generate_batch(loaded, Load("x", 8, 4, 2, 2))
+
+
+def test_a_peer_that_fails_is_no_row_of_the_method() -> None:
+    assert bench("measure=peer", "method=bf16", "load.concurrency=1", "load.requests=1") == 1
+    (row,) = rows()
+    assert row["method"] == "generate_batch"
+    assert "CUDA" in row["error"]
 
 
 def test_decode_steps_of_a_cell_have_a_pool_of_their_own() -> None:

@@ -111,7 +111,7 @@ def drawing(name: str, title: str, rows: pd.DataFrame, source: str) -> Drawing:
             axes.margins(x=0.3)
         headline(figure, f"Throughput of {title}")
         for axes, (x, y, dress) in zip(drawn, panels, strict=True):
-            last = rows.groupby("label", sort=False).tail(1)
+            last = rows.dropna(subset=[x, y]).groupby("label", sort=False).tail(1)
             ends = zip(last[x], last[y], last["label"], strict=True)
             points = [(float(a), float(b), str(text), colour(str(text))) for a, b, text in ends]
             label_points(axes, points, left=dress is _frontier)

@@ -7,8 +7,8 @@
   (ns of one layer in one step, Table 4's unit), ``step_us``;
 * overhead -> overhead.csv: steps of ``base`` (A) and ``method`` (B), interleaved: ``step_a_ms step_b_ms overhead_pct``
   with its 95 % interval ``low_pct high_pct``;
-* peer -> peers.csv: the load through transformers' generate_batch, BF16: ``method`` is
-  ``generate_batch``, ``wall_s output_tps``.
+* peer -> bench.csv too, so that its ratio to BF16 stands beside the others': the load through transformers'
+  generate_batch, with ``method`` generate_batch and ``wall_s output_tokens_total output_tps`` alone.
 
 A step's ``batch`` is the load's concurrency and its ``context`` the load's input tokens. All rows carry the columns
 that name the cell and say where it ran, and ``error``.
@@ -24,7 +24,7 @@ from sawbench.throughput.profile import step_split
 from sawbench.throughput.roofline import Rates
 from sawbench.throughput.steps import REPEATS, SETTLING, STEPS, decode_step
 
-FILES = {"load": "bench", "step": "steps", "split": "split", "overhead": "overhead", "peer": "peers"}
+FILES = {"load": "bench", "step": "steps", "split": "split", "overhead": "overhead", "peer": "bench"}
 RESIDENT_STEPS = REPEATS * (SETTLING + STEPS) + 8
 """Steps that a batch of decode steps may take in all, whatever is measured."""
 

@@ -9,6 +9,9 @@ from sawbench.throughput.device import memory, reset_memory
 from sawbench.throughput.loads import Load
 
 
+NAMES = {"method": "generate_batch", "options": "attention=sdpa cache=bf16"}
+
+
 def generate_batch(loaded: Any, load: Load, seed: int = 0) -> dict[str, Any]:
     """``load`` through ``model.generate_batch`` with SDPA attention and an unquantized cache.
 
@@ -33,8 +36,6 @@ def generate_batch(loaded: Any, load: Load, seed: int = 0) -> dict[str, Any]:
     tokens = sum(len(o.generated_tokens) for o in outputs)
     return {
         **described(load),
-        "method": "generate_batch",
-        "options": "attention=sdpa cache=bf16",
         "wall_s": wall,
         "output_tokens_total": tokens,
         "output_tps": tokens / wall,

@@ -19,6 +19,7 @@ from sawbench.throughput.device import device_name
 from sawbench.throughput.ledger import run_id
 from sawbench.throughput.loads import Load, loads, number
 from sawbench.throughput.measures import FILES, RESIDENT_STEPS
+from sawbench.throughput.peers import NAMES
 from sawbench.throughput.roofline import Bound, Rates, roofline
 from sawbench.verbs.labels import assignments, changed_options
 
@@ -48,11 +49,11 @@ class Cell:
     @property
     def names(self) -> dict[str, Any]:
         """The columns that name the cell."""
+        method = {"method": self.method.name, "options": pairs(self.options)}
         return {
             "run": self.run,
             "model": self.plan.name,
-            "method": self.method.name,
-            "options": pairs(self.options),
+            **(NAMES if self.measure == "peer" else method),
             "weights": self.plan.weights,
             "load": self.load.name,
             "concurrency": self.load.concurrency,
