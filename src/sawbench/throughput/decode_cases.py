@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from sawbench.throughput.decode_peers import peer_cases
-from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relative_error
-from sawbench_kernels.key_bias import Rotary, split_bias
-from sawbench_kernels.paged_decode import DecodeSpec, KeyBias, PagedDecode, naive
+from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, outlier_bias, relative_error
+from sawbench_kernels.paged_decode import DecodeSpec, PagedDecode, naive
 from sawbench_kernels.pages import PageLayout
 
 SPREAD = 0.25
@@ -49,7 +48,7 @@ class Cache:
         if self.dense:
             options["key_rotation"] = torch.linalg.qr(torch.randn(dim, dim, device=device))[0]
         if self.pairs != 0:
-            options["key_bias"] = _bias(heads, dim, self.pairs)
+            options["key_bias"] = outlier_bias(heads, dim, self.pairs)
         if self.centroids:
             book = torch.randn(2, heads, self.centroids, dim, device=device)
             options["key_codebook"], options["value_codebook"] = book
@@ -116,17 +115,6 @@ def _prepare(cache: Cache, shape: KernelShape, device: torch.device) -> Prepared
         return relative_error(out, torch.cat(reference))
 
     return Prepared(steps, error)
-
-
-def _bias(heads: int, dim: int, pairs: int | None) -> KeyBias:
-    """A key bias of which eight rotary pairs of every head stand out, as in the Qwen2 family's worst layers."""
-    half = dim // 2
-    bias = torch.randn(heads, dim, generator=torch.Generator().manual_seed(0))
-    bias[:, half - 8 : half] *= 30
-    order = torch.arange(half)
-    inv_freq = 1e6 ** (-order.to(torch.float64) / half)
-    rotary = Rotary(torch.stack((order, order + half), -1), inv_freq, 1.0)
-    return KeyBias(split_bias(bias, rotary, pairs), rotary)
 
 
 def _tables(lengths: list[int], page: int, sets: int, device: torch.device) -> tuple[Tensor, int]:

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from sawbench_kernels.key_bias import Rotary, split_bias
+from sawbench_kernels.paged_decode.naive import KeyBias
+
 ROTATION_BYTES = 240_000_000
 """Inputs of one case sum to at least this, several times an L2, so that no kernel is timed out of a cache."""
 
@@ -76,3 +79,13 @@ def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
     wide = reference.to(torch.float64)
     error = float((out.to(torch.float64) - wide).norm() / wide.norm())
     return error if error == error else float("inf")
+
+
+def outlier_bias(heads: int, dim: int, pairs: int | None) -> KeyBias:
+    """A key bias of which eight rotary pairs of every head stand out, as in the Qwen2 family's worst layers; the
+    split covers ``pairs`` of them (None: all)."""
+    half = torch.arange(dim // 2)
+    bias = torch.randn(heads, dim, generator=torch.Generator().manual_seed(0))
+    bias[:, dim // 2 - 8 : dim // 2] *= 60
+    rotary = Rotary(torch.stack((half, half + dim // 2), -1), 1e6 ** (-half.to(torch.float64) / (dim // 2)), 1.0)
+    return KeyBias(split_bias(bias, rotary, pairs), rotary)
