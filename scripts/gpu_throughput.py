@@ -55,7 +55,12 @@ def biased(name: str, overrides: list[str]) -> tuple[str, list[str]]:
 
 
 def study() -> Iterator[tuple[str, list[str]]]:
-    """(name, overrides of ``sawbench bench``), the most important first; one method's cells side by side."""
+    """(name, overrides of ``sawbench bench``), the most important first; one method's cells side by side.
+
+    The peer comes before any engine of ours is built: an engine fuses small operations of the model in place.
+    """
+    name, overrides = cell("bf16", "d256_1024", 128)
+    yield f"peer/{name}", ["measure=peer", *overrides]
     for method in ("bf16", "int4", "bdr"):
         yield cell(method, "d256_1024", 128)
         yield cell(method, "d16384_1024", 8, 16)
@@ -63,8 +68,6 @@ def study() -> Iterator[tuple[str, list[str]]]:
         yield cell(method, "d256_1024", 256)
     yield steps("step", "bf16", 1, 2048)
     yield steps("overhead", "int4,bdr", 32, 8192)
-    name, overrides = cell("bf16", "d256_1024", 128)
-    yield f"peer/{name}", ["measure=peer", *overrides]
     yield steps("split", "bf16,int4,bdr", 32, 16384)
     name, overrides = steps("split", "bdr", 32, 16384)
     yield f"{name}/unfused", [*overrides, "engine.fused=false"]

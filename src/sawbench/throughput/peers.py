@@ -8,7 +8,6 @@ from sawbench.throughput.bench import described
 from sawbench.throughput.device import memory, reset_memory
 from sawbench.throughput.loads import Load
 
-
 NAMES = {"method": "generate_batch", "options": "attention=sdpa cache=bf16"}
 
 
