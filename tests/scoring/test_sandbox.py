@@ -220,7 +220,7 @@ def test_a_machine_without_namespaces_is_refused_in_one_line(monkeypatch: pytest
     module._probe.cache_clear()
     assert str(caught.value) == (
         "task.sandbox=strict is not possible on this machine (unshare: Operation not permitted); "
-        "task.sandbox=weak runs code with less isolation"
+        "task.sandbox=weak isolates less, later leaves it to rescore"
     )
 
 

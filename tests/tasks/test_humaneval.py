@@ -138,6 +138,14 @@ class TestScores:
         offline = replace(task, data="gone.jsonl")
         assert offline.result(list(json.loads(json.dumps(list(sink.done.values()))))) == expected
 
+    def test_code_can_be_run_later(self, task: HumanEval) -> None:
+        """Nothing runs, nothing is counted as wrong, and the same samples are judged elsewhere."""
+        sink, later = DictSink(), replace(task, sandbox="later", allow_code_execution=False)
+        result = run(later, right, sink)
+        assert metric(result, "pass@1").value is None
+        assert metric(result, "unscored").value == 100
+        assert metric(task.result(list(sink.done.values())), "pass@1").value == 100
+
     def test_the_definition_serves_lm_eval_itself(self, task: HumanEval) -> None:
         definition = task.definition(seed=0)
         document = definition.eval_docs[0]
@@ -151,6 +159,15 @@ class TestRefusals:
     def test_code_execution_is_asked_for_first(self, task: HumanEval) -> None:
         with pytest.raises(UserError, match=r"task\.allow_code_execution=true"):
             replace(task, allow_code_execution=False).check(self.plan)  # type: ignore[arg-type]
+
+    def test_scoring_again_is_no_way_round_the_permission(self, task: HumanEval) -> None:
+        sample = {"task": "humaneval", "item": "a", "repeat": 0, "text": ""}
+        with pytest.raises(UserError, match=r"task\.allow_code_execution=true"):
+            replace(task, allow_code_execution=False).score([sample])
+
+    def test_an_unknown_sandbox(self, task: HumanEval) -> None:
+        with pytest.raises(UserError, match=r"task\.sandbox=none is not one of: strict, weak, later"):
+            replace(task, sandbox="none")  # type: ignore[arg-type]
 
     @needs_namespaces
     def test_a_budget_beyond_the_context(self, task: HumanEval) -> None:

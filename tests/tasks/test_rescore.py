@@ -13,9 +13,11 @@ from sawbench.core.progress import silent
 from sawbench.core.records import Metric, TaskResult
 from sawbench.results import Cell, RunStore
 from sawbench.tasks.base import TaskContext
+from sawbench.tasks.humaneval import HumanEval
 from sawbench.tasks.math import MathBenchmark
 from sawbench.tasks.protocol import Protocol
-from sawbench.verbs.rescore import main, targets
+from sawbench.tasks.suite import Suite
+from sawbench.verbs.rescore import adjusted, main, targets
 
 ROWS = [{"problem": f"Problem {n}?", "answer": str(n), "unique_id": f"p{n}"} for n in range(4)]
 STORED = Metric("bits_per_value", 4.5, "bits")
@@ -48,7 +50,7 @@ def cell(tmp_path: Path) -> Cell:
 
 def rescore(cell: Cell, run: str | None = None) -> int:
     root = str(cell.folder.parents[1])
-    return main(OmegaConf.create({"results": root, "run": run, "sandbox": None}))
+    return main(OmegaConf.create({"results": root, "run": run, "sandbox": None, "allow_code_execution": None}))
 
 
 def test_new_verdicts_replace_old_ones_offline(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,3 +93,10 @@ def test_a_results_folder_cannot_choose_what_is_run(cell: Cell) -> None:
     assert rescore(foreign, run=foreign.run) == 0
     assert not foreign.finished
     assert targets({"a": [{"_target_": "x"}], "_target_": "y", "b": {"c": {"_target_": "z"}}}) == ["y", "x", "z"]
+
+
+def test_a_suite_hands_options_on() -> None:
+    parts = {"humaneval": HumanEval(name="humaneval", protocol=Protocol(), sandbox="later")}
+    suite = adjusted(Suite(name="paper", tasks=parts), {"sandbox": "weak", "allow_code_execution": True})
+    assert (suite.sandbox, suite.tasks["humaneval"].sandbox) == ("weak", "weak")
+    assert suite.tasks["humaneval"].allow_code_execution

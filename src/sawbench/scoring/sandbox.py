@@ -81,7 +81,7 @@ class SandboxRefused(UserError):
     """This machine cannot isolate a program as asked, for ``reason``."""
 
     def __init__(self, mode: Mode, reason: str) -> None:
-        advice = "; task.sandbox=weak runs code with less isolation" if mode == "strict" else ""
+        advice = "; task.sandbox=weak isolates less, later leaves it to rescore" if mode == "strict" else ""
         super().__init__(f"task.sandbox={mode} is not possible on this machine ({reason}){advice}")
         self.reason = reason
 

@@ -20,11 +20,10 @@ FIELDS = ("task_id", "prompt", "entry_point", "test")
 class HumanEval(CodeBenchmark):
     """Options as in CodeBenchmark."""
 
-    def score(self, samples: Sequence[Sample], progress: Progress = silent) -> list[Score]:
-        attempts = [self._attempt(sample) for sample in samples]
+    def judge(self, attempts: Sequence[Attempt], samples: Sequence[Sample], progress: Progress) -> list[Score]:
         return passes(self.jail, attempts, [test_of(sample["document"]) for sample in samples], progress)
 
-    def _attempt(self, sample: Sample) -> Attempt:
+    def attempt(self, sample: Sample) -> Attempt:
         document = sample["document"]
         return function_in(
             sample["text"], document["prompt"], document["entry_point"], thought_open(sample), self.protocol.chat

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sawbench.core.engine import Score
 from sawbench.core.errors import UserError
-from sawbench.core.progress import Progress, silent
+from sawbench.core.progress import Progress
+from sawbench.scoring.code import Attempt
 from sawbench.scoring.livecode import attempt, judge_all
-from sawbench.scoring.sandbox import Limits, Sandbox
 from sawbench.tasks.benchmark import Sample, thought_open
 from sawbench.tasks.code import CodeBenchmark
 from sawbench.tasks.documents import Row, as_split, read_file, repeated, require
+from sawbench.tasks.protocol import Protocol
 
 HUB, HUB_FILES = "livecodebench/code_generation_lite", ("test5.jsonl", "test6.jsonl")
 COLUMNS = (
@@ -35,17 +36,17 @@ class LiveCodeBench(CodeBenchmark):
     start: str = "2025-01-05"
     end: str = "2025-04-07"
 
-    @property
-    def jail(self) -> Sandbox:
-        return Sandbox(self.sandbox, Limits(seconds=self.seconds, file=16 << 20))
+    output_bytes: ClassVar[int] = 16 << 20
 
     def extra(self) -> Mapping[str, Any]:
         return {"start": self.start, "end": self.end}
 
-    def score(self, samples: Sequence[Sample], progress: Progress = silent) -> list[Score]:
+    def attempt(self, sample: Sample) -> Attempt:
+        return attempt(sample["text"], thought_open(sample))
+
+    def judge(self, attempts: Sequence[Attempt], samples: Sequence[Sample], progress: Progress) -> list[Score]:
         """Raises UserError where a sample's tests are not among the data."""
         rows = self._rows({str(sample["item"]) for sample in samples})
-        attempts = [attempt(sample["text"], thought_open(sample)) for sample in samples]
         return judge_all(self.jail, attempts, [rows[str(sample["item"])] for sample in samples], progress)
 
     def _rows(self, wanted: set[str]) -> dict[str, Row]:
@@ -104,6 +105,6 @@ def _document(row: Row) -> Row:
 
 def process_results(document: Row, results: Sequence[str]) -> dict[str, float | None]:
     """For lm-eval itself; tests come from the hub's files."""
-    task = LiveCodeBench(name="livecodebench", protocol=None)  # type: ignore[arg-type]
+    task = LiveCodeBench(name="livecodebench", protocol=Protocol(), allow_code_execution=True)
     sample = {"item": document["item"], "text": results[0], "prompt": ""}
     return {"pass@1": task.score([sample])[0].value}

@@ -29,7 +29,8 @@ def main(config: DictConfig) -> int:
     cells = [cell for cell in store.cells() if config.run is None or cell.run.startswith(config.run)]
     if not cells:
         raise UserError(f"run={config.run} names no run in {store.runs}")
-    results = {cell.run: rescored(cell, config.sandbox) for cell in cells}
+    options = {name: config[name] for name in ("sandbox", "allow_code_execution") if config[name] is not None}
+    results = {cell.run: rescored(cell, options) for cell in cells}
     found = {run: result for run, result in results.items() if isinstance(result, TaskResult)}
     if found:
         write_tidy(store)
@@ -40,13 +41,12 @@ def main(config: DictConfig) -> int:
     return int(bool(complaints))
 
 
-def rescored(cell: Cell, sandbox: str | None) -> TaskResult | str | None:
+def rescored(cell: Cell, options: Mapping[str, Any]) -> TaskResult | str | None:
     """The new result, written; why there is none; or None for a cell without answers to score."""
     task, samples = task_of(cell.identity), list(read_samples(cell.folder / "samples.jsonl").values())
     if task is None or not samples:
         return None
-    if sandbox is not None and hasattr(task, "sandbox"):
-        task = replace(task, sandbox=sandbox)
+    task = adjusted(task, options)
     if missing := incomplete(task.parts(), samples):
         return f"{missing}; `run` makes the rest"
     if not cell.claim():
@@ -68,6 +68,14 @@ def task_of(identity: Mapping[str, Any]) -> Any:
         return None
     task = instantiate(OmegaConf.create(dict(recorded)), "task")
     return task if hasattr(task, "parts") else None
+
+
+def adjusted(task: Any, options: Mapping[str, Any]) -> Any:
+    """The task, and the parts of a suite, with the options that they have."""
+    own = {name: value for name, value in options.items() if hasattr(task, name)}
+    if hasattr(task, "tasks"):
+        own["tasks"] = {name: adjusted(part, options) for name, part in task.tasks.items()}
+    return replace(task, **own)
 
 
 def targets(node: Any) -> list[str]:
