@@ -47,9 +47,10 @@ def _prepared(step: Callable[[int], Tensor], sets: int, q: Tensor, key: Tensor, 
     """``key``, ``value`` [T, H_kv, D]: what the first sequence of the first set attends to."""
 
     def error() -> float:
-        query, *cache = (x.to(torch.float64)[None] for x in (q[0, 0, :, None], key.transpose(0, 1), value.transpose(0, 1)))
+        given = (q[0, 0, :, None], key.transpose(0, 1), value.transpose(0, 1))
+        query, keys, values = (x.to(torch.float64)[None] for x in given)
         with sdpa_kernel(SDPBackend.MATH):
-            reference = scaled_dot_product_attention(query, cache[0], cache[1], enable_gqa=True)
+            reference = scaled_dot_product_attention(query, keys, values, enable_gqa=True)
         return relative_error(step(0)[0].flatten(), reference.flatten())
 
     return Prepared(tuple(partial(step, i) for i in range(sets)), error)
