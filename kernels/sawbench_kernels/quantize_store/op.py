@@ -185,4 +185,3 @@ def _per_head(matrix: Tensor | None) -> int:
 
 def _centroids(codebook: Tensor | None) -> int:
     return 0 if codebook is None else codebook.shape[1]
-
