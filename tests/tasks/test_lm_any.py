@@ -49,16 +49,16 @@ def test_answers_and_choices(folder: Path) -> None:
     engine, sink = StubEngine(lambda prompt: f"a{prompt[1]}\nand more"), DictSink()
     result = run(echo, engine, sink)
     (found,) = result.metrics
-    assert (found.name, found.value, found.n) == ("exact_match,none", 1.0, 3)
+    assert (found.name, found.value, found.n) == ("exact_match,none", 100, 3)
     assert found.low is not None
-    assert found.low < 1
+    assert found.low < 100
     assert {request.sampling.stop for request in engine.asked} == {("\n",)}
     assert set(sink.done) == {f"made_echo/{n}/0" for n in range(3)}
 
     choice = LmEval(name="made_choice", protocol=Protocol(chat=False), include_path=str(folder))
     result = run(choice, StubEngine())
-    assert [(m.name, m.value) for m in result.metrics] == [("acc,none", 1.0)]
-    assert [row["acc"] for row in result.tables["scores"]] == [1.0] * 3
+    assert [(m.name, m.value) for m in result.metrics] == [("acc,none", 100)]
+    assert result.tables["scores"] == [{"item": n, "repeat": 0, "value": 1.0} for n in range(3)]
 
 
 def test_the_first_items_alone(folder: Path) -> None:
@@ -92,5 +92,5 @@ def test_an_interval_is_given_where_the_value_is_a_mean_of_items(
 ) -> None:
     found = metric("acc,none", value, values)
     assert isinstance(found, Metric)
-    assert found.value == value
+    assert (found.value, found.unit) == ((100 * value, "%") if interval else (value, ""))
     assert (found.low is not None and found.low < found.high) is interval  # type: ignore[operator]

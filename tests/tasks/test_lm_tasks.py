@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from helpers.stub import DictSink, StubEngine
+from sawbench.config import compose
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
 from sawbench.core.records import Metric, TaskResult
@@ -23,7 +24,7 @@ from sawbench.tasks.choice import Choice, Gpqa, permutation
 from sawbench.tasks.livecodebench import LiveCodeBench
 from sawbench.tasks.math import MathBenchmark
 from sawbench.tasks.protocol import Protocol
-from sawbench.tasks.suite import Suite
+from sawbench.verbs.run import parts, sweep
 
 needs_namespaces = pytest.mark.skipif(refusal("strict") is not None, reason="this machine forbids namespaces")
 PLAN: Any = SimpleNamespace(name="stub", max_length=100_000)
@@ -200,21 +201,28 @@ class TestLiveCodeBench:
             make("livecodebench", start="spring").check(PLAN)
 
 
-class TestSuite:
-    def test_the_parts_stand_side_by_side(self, make: Callable[..., Benchmark]) -> None:
-        suite = Suite(name="paper", tasks={name: make(name) for name in ("math500", "gpqa_diamond")})
-        sink = DictSink()
-        result = run(suite, sink=sink)
-        assert metric(result, "math500/accuracy").value == metric(result, "gpqa_diamond/accuracy").value == 100
-        assert [row["benchmark"] for row in result.tables["scores"]] == ["math500"] * 2 + ["gpqa_diamond"] * 3
-        assert suite.result(list(sink.done.values())) == result
+class TestPaper:
+    """``task=paper``: the five, each a cell of its own."""
 
-    def test_all_are_checked_before_the_first_runs(self, make: Callable[..., Benchmark]) -> None:
-        suite = Suite(
-            name="paper", tasks={"math500": make("math500"), "gpqa": replace(make("gpqa_diamond"), data="gone")}
-        )
-        with pytest.raises(UserError, match=r"task\.data=gone"):
-            suite.check(PLAN)
+    def test_its_parts_are_the_cells_that_each_would_give_alone(self) -> None:
+        common = ["model=tiny", "protocol=paper"]
+        suite = compose("run", [*common, "task=paper", "task.allow_code_execution=true", "task.sandbox=later"])
+        found = {part.task.name: part.task for part in parts(suite)}
+        assert list(found) == ["gpqa_diamond", "humaneval", "livecodebench", "aime25", "math500"]
+        code = ["task.allow_code_execution=true", "task.sandbox=later"]
+        for name, task in found.items():
+            options = code if "allow_code_execution" in task else []
+            assert task == compose("run", [*common, f"task={name}", *options]).task
+
+    def test_one_that_is_refused_is_refused_before_any_runs(self, tmp_path: Path) -> None:
+        suite = compose("run", ["model=tiny", "task=paper", f"results={tmp_path}"])
+        with pytest.raises(UserError):
+            sweep([suite])
+        assert not list(tmp_path.iterdir())
+
+    def test_another_task_is_one_cell(self) -> None:
+        config = compose("run", ["model=tiny", "task=math500"])
+        assert parts(config) == [config]
 
 
 def test_repeats_of_an_item_widen_nothing_they_do_not_know(make: Callable[..., Benchmark]) -> None:

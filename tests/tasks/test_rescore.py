@@ -13,11 +13,9 @@ from sawbench.core.progress import silent
 from sawbench.core.records import Metric, TaskResult
 from sawbench.results import Cell, RunStore
 from sawbench.tasks.base import TaskContext
-from sawbench.tasks.humaneval import HumanEval
 from sawbench.tasks.math import MathBenchmark
 from sawbench.tasks.protocol import Protocol
-from sawbench.tasks.suite import Suite
-from sawbench.verbs.rescore import adjusted, main, targets
+from sawbench.verbs.rescore import main, targets
 
 ROWS = [{"problem": f"Problem {n}?", "answer": str(n), "unique_id": f"p{n}"} for n in range(4)]
 STORED = Metric("bits_per_value", 4.5, "bits")
@@ -93,10 +91,3 @@ def test_a_results_folder_cannot_choose_what_is_run(cell: Cell) -> None:
     assert rescore(foreign, run=foreign.run) == 0
     assert not foreign.finished
     assert targets({"a": [{"_target_": "x"}], "_target_": "y", "b": {"c": {"_target_": "z"}}}) == ["y", "x", "z"]
-
-
-def test_a_suite_hands_options_on() -> None:
-    parts = {"humaneval": HumanEval(name="humaneval", protocol=Protocol(), sandbox="later")}
-    suite = adjusted(Suite(name="paper", tasks=parts), {"sandbox": "weak", "allow_code_execution": True})
-    assert (suite.sandbox, suite.tasks["humaneval"].sandbox) == ("weak", "weak")
-    assert suite.tasks["humaneval"].allow_code_execution

@@ -124,10 +124,6 @@ class Benchmark(ABC):
             "scoring": VERSION,
         }
 
-    def parts(self) -> "Mapping[str, Benchmark]":
-        """The benchmarks whose samples a cell of this task holds, by the name that the samples carry."""
-        return {self.name: self}
-
 
 def load_definition(name: str, metadata: Mapping[str, Any]) -> "ConfigurableTask":
     """Our lm-eval task ``name``, its documents made under ``metadata``."""

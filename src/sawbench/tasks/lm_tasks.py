@@ -89,31 +89,37 @@ class LmEval:
 
 
 def summarized(results: Mapping[str, Row], samples: Mapping[str, Sequence[Row]]) -> TaskResult:
-    """lm-eval's numbers under its own keys (``acc,none``), with our intervals where a value is a share of items."""
-    metrics = [
-        metric(key if len(results) == 1 else f"{task}/{key}", value, _values(key, samples.get(task, ())))
+    """lm-eval's numbers under its own keys (``acc,none``), with our intervals where a value is a share of items. The
+    table of scores holds the first metric's items."""
+    found = {
+        (task, key): metric(key if len(results) == 1 else f"{task}/{key}", value, _values(key, samples.get(task, ())))
         for task, row in results.items()
         for key, value in row.items()
         if "," in key and "_stderr" not in key and isinstance(value, int | float)
-    ]
-    rows = [_row(task, sample) for task, found in samples.items() for sample in found]
-    return TaskResult(tuple(metrics), {"scores": rows})
+    }
+    rows = next((_rows(key, samples[task]) for task, key in found if samples.get(task)), [])
+    return TaskResult(tuple(found.values()), {"scores": rows})
 
 
 def metric(name: str, value: float, values: Sequence[Any]) -> Metric:
-    """A metric with its interval, if the value is the mean of its items' numbers in [0, 1]."""
+    """A metric; in percent, with its interval, if the value is the mean of its items' numbers in [0, 1]."""
     numbers = [float(v) for v in values if isinstance(v, int | float)]
     if not numbers or min(numbers) < 0 or max(numbers) > 1 or abs(sum(numbers) / len(numbers) - value) > 1e-9:
         return Metric(name, float(value), "", n=len(values) or None)
     found = proportion_interval(numbers)
-    return Metric(name, found.value, "", found.low, found.high, len(numbers))
+    return Metric(name, 100 * found.value, "%", 100 * found.low, 100 * found.high, len(numbers))
+
+
+def _of(key: str, samples: Sequence[Row]) -> list[tuple[Any, Any]]:
+    """Item and value of each sample that a metric is the mean of."""
+    name, _, filtered = key.partition(",")
+    return [(s["doc_id"], s[name]) for s in samples if s["filter"] == filtered and name in s]
 
 
 def _values(key: str, samples: Sequence[Row]) -> list[Any]:
-    name, _, filtered = key.partition(",")
-    return [sample[name] for sample in samples if sample["filter"] == filtered and name in sample]
+    return [value for _, value in _of(key, samples)]
 
 
-def _row(task: str, sample: Row) -> dict[str, Any]:
-    numbers = {name: sample[name] for name in sample["metrics"] if isinstance(sample[name], int | float)}
-    return {"lm_eval_task": task, "item": sample["doc_id"], "filter": sample["filter"], **numbers}
+def _rows(key: str, samples: Sequence[Row]) -> list[dict[str, Any]]:
+    found = _of(key, samples)
+    return [{"item": item, "repeat": 0, "value": value} for item, value in found if isinstance(value, int | float)]

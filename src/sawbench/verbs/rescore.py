@@ -1,7 +1,6 @@
 """``rescore``: verdicts on answers that are on disk, by today's rules; no model, no network, samples untouched."""
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from sawbench.core.progress import bar
 from sawbench.core.records import TaskResult
 from sawbench.results import Cell, RunStore, write_tidy
 from sawbench.results.samples import read_samples
+from sawbench.tasks.benchmark import Benchmark
 from sawbench.verbs.metrics import metrics_table
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ def rescored(cell: Cell, options: Mapping[str, Any]) -> TaskResult | str | None:
     task, samples = task_of(cell.identity), list(read_samples(cell.folder / "samples.jsonl").values())
     if task is None or not samples:
         return None
-    task = adjusted(task, options)
-    if missing := incomplete(task.parts(), samples):
+    task = replace(task, **{name: value for name, value in options.items() if hasattr(task, name)})
+    if missing := incomplete(task.name, samples):
         return f"{missing}; `run` makes the rest"
     if not cell.claim():
         return "is being measured by another process"
@@ -67,15 +67,7 @@ def task_of(identity: Mapping[str, Any]) -> Any:
     if not isinstance(recorded, Mapping) or not all(target.startswith(OURS) for target in targets(recorded)):
         return None
     task = instantiate(OmegaConf.create(dict(recorded)), "task")
-    return task if hasattr(task, "parts") else None
-
-
-def adjusted(task: Any, options: Mapping[str, Any]) -> Any:
-    """The task, and the parts of a suite, with the options that they have."""
-    own = {name: value for name, value in options.items() if hasattr(task, name)}
-    if hasattr(task, "tasks"):
-        own["tasks"] = {name: adjusted(part, options) for name, part in task.tasks.items()}
-    return replace(task, **own)
+    return task if isinstance(task, Benchmark) else None
 
 
 def targets(node: Any) -> list[str]:
@@ -86,14 +78,11 @@ def targets(node: Any) -> list[str]:
     return [target for value in node for target in targets(value)] if isinstance(node, list) else []
 
 
-def incomplete(parts: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> str:
+def incomplete(task: str, samples: Sequence[Mapping[str, Any]]) -> str:
     """What is missing, or nothing: a share of the answers must not pass for all of them."""
-    there = Counter(sample.get("task") for sample in samples)
-    wanted = {sample["task"]: sample["of"] for sample in samples if "of" in sample}
-    gaps = [
-        f"{name}: {there[name]} of {wanted.get(name, '?')} answers" for name in parts if there[name] != wanted.get(name)
-    ]
-    return ", ".join(gaps)
+    ours = [sample for sample in samples if sample.get("task") == task]
+    wanted = ours[0]["of"] if ours else "?"
+    return "" if len(ours) == wanted else f"{task}: {len(ours)} of {wanted} answers"
 
 
 def merged(cell: Cell, result: TaskResult) -> TaskResult:

@@ -44,10 +44,11 @@ def sweep(configs: Sequence[DictConfig]) -> int:
         UserError: a single configuration is refused. In a sweep that is a failed row.
     """
     store = RunStore(Path(configs[0].results))
-    jobs, outcomes = prepare(configs)
+    cells = [cell for config in configs for cell in parts(config)]
+    jobs, outcomes = prepare(cells, alone=len(configs) == 1)
     shelf, files = Shelf(), []
     for job in sorted(jobs, key=lambda job: str(job.config.model)):
-        outcomes.append(attempt(job, store, shelf, alone=len(configs) == 1))
+        outcomes.append(attempt(job, store, shelf, alone=len(cells) == 1))
         files = write_tidy(store)
     for text in report(outcomes):
         print(text)
@@ -55,8 +56,22 @@ def sweep(configs: Sequence[DictConfig]) -> int:
     return int(any(outcome.error for outcome in outcomes))
 
 
-def prepare(configs: Sequence[DictConfig]) -> tuple[list[Job], list[Outcome]]:
-    """Jobs, each model's and task's baseline first and once; and rows for what is refused."""
+def parts(config: DictConfig) -> list[DictConfig]:
+    """A cell for each task where ``task`` is a suite of them (``task=paper``): the cells that running them one by one
+    would give."""
+    if "tasks" not in config.task:
+        return [config]
+    return [with_task(config, task) for task in config.task.tasks.values()]
+
+
+def with_task(config: DictConfig, task: DictConfig) -> DictConfig:
+    config = config.copy()
+    config.task = task
+    return config
+
+
+def prepare(configs: Sequence[DictConfig], alone: bool) -> tuple[list[Job], list[Outcome]]:
+    """Jobs, each model's and task's baseline first and once; and rows for what is refused (raised where ``alone``)."""
     jobs: dict[str, Job] = {}
     refused = []
     for config in configs:
@@ -64,7 +79,7 @@ def prepare(configs: Sequence[DictConfig]) -> tuple[list[Job], list[Outcome]]:
             job = Job.of(config)
             wanted = [job] if config.baseline is None else [job.baseline(), job]
         except UserError as error:
-            if len(configs) == 1:
+            if alone:
                 raise
             refused.append(Outcome(group_label(config, config.model.name), row_label(config), "", error=str(error)))
             continue
