@@ -59,6 +59,16 @@ def test_what_does_not_fit_or_is_not_installed_is_a_row_with_its_reason() -> Non
     assert got["absent"].note == "skipped: not installed"
 
 
+@pytest.mark.usefixtures("clock")
+def test_a_peer_that_fails_is_a_row_and_the_others_go_on() -> None:
+    def prepare(device: torch.device) -> Prepared:
+        raise RuntimeError("too long\nfor this peer")
+
+    got = rows(Case("family", "peer", SHAPE, 1000, prepare), case("mine", 2.0))
+    assert (got["peer"].time_us, got["peer"].note) == (None, "failed: too long")
+    assert got["mine"].time_us == 2.0
+
+
 @pytest.mark.parametrize("batch", [1, 3, 16, 64])
 def test_ragged_lengths_differ_and_sum_to_what_is_stated(batch: int) -> None:
     lengths = decode_cases.ragged_lengths(batch, 1000)

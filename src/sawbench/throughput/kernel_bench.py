@@ -78,7 +78,7 @@ def _elapsed(run: Callable[[], object]) -> float:
 
 
 def measure(case: Case, device: torch.device, bandwidth: float) -> Row:
-    """The row of one case: skipped, wrong (no time), or timed."""
+    """The row of one case: skipped, failed, wrong (no time), or timed."""
     row = Row(case.family, case.kernel, **asdict(case.shape), bytes=case.bytes, floor_us=case.bytes / bandwidth * 1e6)
     skip = case.skip or _too_large(case, device)
     if skip:
@@ -87,6 +87,8 @@ def measure(case: Case, device: torch.device, bandwidth: float) -> Row:
         return _timed(replace(row, note=case.note), case.prepare(device), case.bytes)
     except torch.cuda.OutOfMemoryError:
         return replace(row, note="skipped: out of memory")
+    except RuntimeError as error:  # a peer refuses a shape so; the other rows go on
+        return replace(row, note=f"failed: {str(error).splitlines()[0]}")
     finally:
         gc.collect()
         torch.cuda.empty_cache()

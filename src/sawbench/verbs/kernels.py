@@ -20,7 +20,7 @@ HEADER = f"{'kernel':<24} {'shape':<30} {'floor us':>9} {'us':>9} {'TB/s':>6} {'
 
 
 def main(config: DictConfig) -> int:
-    """0, or 1 where a kernel was wrong.
+    """0, or 1 where a kernel was wrong or failed.
 
     Raises:
         UserError: an unknown family, kernel or set of shapes, or no CUDA device.
@@ -40,7 +40,7 @@ def main(config: DictConfig) -> int:
             for row in measure_shape(cases, device, bandwidth):
                 print(line(row), flush=True)
                 ledger.write(label(row), [{**asdict(row), **record}])
-                wrong += row.note.startswith("wrong")
+                wrong += row.note.startswith(("wrong", "failed"))
     print(f"\nwritten: {ledger.path}")
     return int(wrong > 0)
 
