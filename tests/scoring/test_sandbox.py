@@ -94,6 +94,15 @@ class TestStrict:
         assert run(source).stdout == "True ['CapEff:\\t0000000000000000\\n']\n"
         assert run("import os; os.setuid(0)").code == 1
 
+    def test_cannot_make_namespaces_of_its_own(self) -> None:
+        """In a user namespace it would be root again, with all that the kernel lets root try."""
+        libc = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+        assert run(libc + "print(libc.unshare(0x10000000), ctypes.get_errno())").stdout == "-1 28\n"  # ENOSPC
+
+    def test_shared_memory_is_no_way_round_the_limit(self) -> None:
+        libc = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+        assert run(libc + "print(libc.shmget(0, ctypes.c_size_t(1 << 20), 0o1600))").stdout == "-1\n"
+
     def test_ends_at_the_limit_though_it_ignores_signals_and_forks(self) -> None:
         source = """
 import os, signal, time

@@ -42,19 +42,19 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     call("mount", source, target, kind, ctypes.c_ulong(flags), data)
 
 
-def map_ids(uid: int, gid: int) -> None:
-    """In a new user namespace: the one user and group that exist in it."""
-    for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+def map_ids(inside: int, user: int, group: int) -> None:
+    """In a new user namespace: one user and one group exist, under the number ``inside``."""
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{inside} {user} 1"), ("gid_map", f"{inside} {group} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(line)
 
 
 def leave_host(root: bool) -> None:
-    """New namespaces for the child to be born into. An ordinary user needs the user namespace first, root last."""
-    uid, gid = os.getuid(), os.getgid()
+    """New namespaces for the child to be born into; an ordinary user first becomes root of a user namespace."""
+    user, group = os.getuid(), os.getgid()
     call("unshare", NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET | (0 if root else NEWUSER))
     if not root:
-        map_ids(uid, gid)
+        map_ids(0, user, group)
 
 
 def bind(source: str, target: str) -> None:
@@ -97,6 +97,12 @@ def build_root(root: str, binds: list[str], folder_bytes: int) -> None:
     call("syscall", SYS_PIVOT_ROOT[os.uname().machine], ".", ".")
     call("umount2", ".", MNT_DETACH)
     os.chdir("/tmp")
+    set_kernel("kernel/shmall", "0")  # shared memory would be a way round the limits on memory
+
+
+def set_kernel(name: str, value: str) -> None:
+    with open(f"/proc/sys/{name}", "w") as file:
+        file.write(value)
 
 
 def drop_uid() -> None:
@@ -154,9 +160,11 @@ def enter(request: dict[str, Any], root: bool) -> None:
         build_root(request["folder"], request["binds"], request["limits"]["folder"])
     if root:
         drop_uid()
-        if not request["weak"]:
-            call("unshare", NEWUSER)
-            map_ids(NOBODY, NOBODY)
+    if not request["weak"]:
+        user, group = os.getuid(), os.getgid()
+        call("unshare", NEWUSER)
+        map_ids(NOBODY, user, group)
+        set_kernel("user/max_user_namespaces", "0")  # one of its own would give the program capabilities again
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     become_program(request)
