@@ -17,6 +17,7 @@ from sawbench_kernels.paged_decode.slices import code_slice, equal, exp2, slice_
 
 LOG2E = tl.constexpr(1.4426950408889634)
 BLOCK = tl.constexpr(128)  # sequences that the schedule looks at in one go
+P_UNIT = tl.constexpr(32768.0)  # the largest probability x scale, as fp16
 
 
 @triton.jit
@@ -154,6 +155,27 @@ def _centroids(INDEX, SHIFTS, line, valid, TILE: tl.constexpr, BITS: tl.constexp
     return (word >> tl.load(SHIFTS + tl.arange(0, TILE))) & ((1 << BITS) - 1)
 
 
+@triton.jit
+def _load(at, inside, MASKED: tl.constexpr):
+    if MASKED:
+        loaded = tl.load(at, mask=inside, other=0)
+    else:
+        loaded = tl.load(at)
+    return loaded
+
+
+@triton.jit
+def _scaled(p, scale, top, DT: tl.constexpr):
+    """(probabilities x scale of a value in fp16, what earlier sums must be multiplied by, largest scale so far).
+
+    Relative to the largest scale, as p is to the largest score: bf16 would err by 3e-3 of the output, and plain fp16
+    overflow. Where the scale stays, the factor is exactly 1: a quotient's last bit, a thousand times over, is not.
+    """
+    larger = tl.maximum(top, tl.max(scale))
+    ratio = tl.where(larger > top, top / larger, 1.0)
+    return (p * (scale * (P_UNIT / larger))[:, None]).to(DT), ratio, larger
+
+
 @triton.jit(do_not_specialize=["B", "stride_table"])
 def decode_kernel(
     Q, RAW, SIGNS, KEY, KEY_PAIR, VALUE, VALUE_PAIR, TABLE, LENGTHS, PART, LSE,
@@ -241,16 +263,10 @@ def decode_kernel(
                 line = h * PAGE + within
                 key_at = KEY + (page * stride_key + line * KW)[:, None] + kw[None, :]
                 value_at = VALUE + (page * stride_value + line * VW)[None, :] + vw[:, None]
-            if KWP == KW:
-                key = tl.load(key_at)
-            else:
-                key = tl.load(key_at, mask=(kw < KW)[None, :], other=0)
-            if VB == 16:
-                value = tl.load(value_at, mask=valid[None, :] & (vw < VW)[:, None], other=0.0)
-            elif VWP == VW:
-                value = tl.load(value_at)
-            else:
-                value = tl.load(value_at, mask=(vw < VW)[:, None], other=0)
+            key = _load(key_at, (kw < KW)[None, :], KWP > KW)
+            # Codes are finite whatever the bytes, and meet probability 0; raw values could be NaN.
+            inside = (vw < VW)[:, None] & (valid[None, :] | (VB < 16))
+            value = _load(value_at, inside, VB == 16 or VWP > VW)
 
             score = tl.dot(code_slice(key, 0, KB, FAST, KDT), q[0], input_precision="ieee")
             for i in tl.static_range(1, 16 // KB):
@@ -290,12 +306,8 @@ def decode_kernel(
                 value_pair = tl.load(VALUE_PAIR + page * stride_value_pair + line, mask=valid, other=0)
                 value_scale, value_min = unpair(value_pair, FAST)
                 offset = offset * shrink + tl.sum(p * value_min[:, None], 0)
-                # p x scale in fp16: relative to the largest scale so far, like p to the largest score.
-                larger_scale = tl.maximum(top_scale, tl.max(value_scale))
-                # Exactly 1 where the scale stays: a quotient's last bit, a thousand times over, would not be.
-                shrink_value = shrink * tl.where(larger_scale > top_scale, top_scale / larger_scale, 1.0)
-                top_scale = larger_scale
-                p_value = (p * (value_scale * (32768.0 / larger_scale))[:, None]).to(VDT)
+                p_value, ratio, top_scale = _scaled(p, value_scale, top_scale, VDT)
+                shrink_value = shrink * ratio
             else:
                 p_value = p.to(VDT)
             new = ()
@@ -318,7 +330,7 @@ def decode_kernel(
         for i in tl.static_range(16 // VB):
             out = acc[i]
             if VB < 16:
-                out *= top_scale * (CODE_UNIT / 32768.0) * slice_weight(i, VB, FAST)
+                out *= top_scale * (CODE_UNIT / P_UNIT) * slice_weight(i, VB, FAST)
             at = PART + row.to(tl.int64)[None, :] * D + slice_dims(i, vw, VB, VW)[:, None]
             tl.store(at, (out + offset[None, :]) / total[None, :], mask=live & (vw < VW)[:, None])
         if CV:
