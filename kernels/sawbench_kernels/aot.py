@@ -3,6 +3,7 @@
 An op's ``variants.py`` lists ``AOT_VARIANTS``; a test compiles them all and reads what the assembler says.
 """
 
+import json
 import re
 import subprocess
 import tempfile
@@ -21,14 +22,14 @@ from triton.compiler import ASTSource
 class Variant:
     """One kernel as a launch would specialize it.
 
-    ``types``: Triton types of the arguments that are not compile-time constants ("*i32", "i64", or a tuple of them);
-    every argument of the kernel that is named neither there nor in ``constants`` is None. Pointers are 16-byte aligned,
-    and the integers named in ``divisible`` are multiples of 16.
+    ``types``: Triton types of the arguments that are not compile-time constants ("*i32", "i64", ...); every argument of
+    the kernel that is named neither there nor in ``constants`` is None. Pointers are 16-byte aligned, and the integers
+    named in ``divisible`` are multiples of 16.
     """
 
     name: str
     kernel: Any
-    types: Mapping[str, str | tuple[str, ...]]
+    types: Mapping[str, str]
     constants: Mapping[str, Any]
     warps: int
     divisible: tuple[str, ...] = ()
@@ -40,18 +41,11 @@ class Variant:
         absent = [n for n in names if n not in self.types and n not in self.constants]
         signature = {n: self.types.get(n, "constexpr") for n in names}
         constants = {(names.index(n),): v for n, v in {**self.constants, **dict.fromkeys(absent)}.items()}
-        attributes = {
-            place: [["tt.divisibility", 16]] for n in self.types for place in self._aligned(n, names.index(n))
-        }
+        aligned = [n for n, kind in self.types.items() if kind.startswith("*") or n in self.divisible]
+        attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in aligned}
         source = ASTSource(self.kernel, signature=signature, constexprs=constants, attrs=attributes)
         options = {"num_warps": self.warps, **self.options}
         return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-
-    def _aligned(self, name: str, index: int) -> list[tuple[int, ...]]:
-        """Places of the argument's values, tuples of indices, that are multiples of 16."""
-        kind = self.types[name]
-        kinds = {(index, i): k for i, k in enumerate(kind)} if isinstance(kind, tuple) else {(index,): kind}
-        return [place for place, k in kinds.items() if k.startswith("*") or name in self.divisible]
 
 
 def variants() -> Iterator[Variant]:
@@ -69,3 +63,13 @@ def resources(compiled: Any) -> dict[str, int]:
         usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
     registers, stack = re.findall(r"REG:(\d+) STACK:(\d+)", usage)[-1]
     return {"registers": int(registers), "stack": int(stack), "shared": compiled.metadata.shared}
+
+
+def main() -> None:
+    """Print the registers of every variant for sm_90 under this version of Triton, as the test's table has them."""
+    table = {variant.name: resources(variant.compile(90))["registers"] for variant in variants()}
+    print(json.dumps({triton.__version__: table}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,12 +15,12 @@ import triton
 
 KERNELS = Path(__file__).parents[2] / "kernels" / "sawbench_kernels"
 REGISTERS = Path(__file__).with_name("registers.json")
-"""Registers of a thread by variant, and the Triton version that chose them."""
+"""Registers of a thread by Triton version and variant: what ``python -m sawbench_kernels.aot`` prints, merged."""
 SHARED = 227 * 1024
 MOST = 24
 AMPERE = ("store bdr", "dequantize int4")
 SLOW = ("store bdr k8v4, head 96",)
-"""Minutes of pipelines compile in seconds; what takes more than ten waits for the full run."""
+"""What takes longest to compile waits for the full run."""
 
 COMPILE = """
 import json, sys
@@ -45,14 +45,14 @@ def run(*arguments: str) -> str:
 
 
 def check(wanted: dict[str, list[int]]) -> None:
-    table = json.loads(REGISTERS.read_text())
+    table = json.loads(REGISTERS.read_text()).get(triton.__version__, {})
     lines = run("-c", COMPILE, json.dumps(wanted)).splitlines()
     assert len(lines) == sum(map(len, wanted.values()))
     for name, capability, used in map(json.loads, lines):
         assert used["stack"] == 0, f"{name} for sm_{capability} spills {used['stack']} bytes"
         assert used["shared"] <= SHARED, f"{name} for sm_{capability} takes {used['shared']} bytes of shared memory"
-        if capability == 90 and triton.__version__ == table["triton"]:
-            assert used["registers"] == table["registers"][name], name
+        if capability == 90 and table:
+            assert used["registers"] == table[name], name
 
 
 def test_every_op_lists_its_variants() -> None:
@@ -60,7 +60,7 @@ def test_every_op_lists_its_variants() -> None:
     assert folders == {path.parent.name for path in KERNELS.glob("*/variants.py")}
     listed = names()
     assert len(listed) == len(set(listed)) <= MOST
-    assert set(listed) == set(json.loads(REGISTERS.read_text())["registers"])
+    assert all(set(listed) == set(table) for table in json.loads(REGISTERS.read_text()).values())
 
 
 def test_variants_compile_without_spills() -> None:

@@ -16,6 +16,7 @@ from sawbench_kernels.paged_prefill.kernel import merge_kernel
 GRANULE = 1024
 """Tokens; shorter chunks go to flash attention as they are."""
 
+MOST_RUNS = 3
 Part = tuple[Tensor, Tensor]
 """(output [1, H_q, T, Dv], log-sum-exp float32 [1, H_q, T]) over a run of keys."""
 
@@ -39,14 +40,15 @@ def _(query: Tensor, key: Tensor, value: Tensor, scale: float, factor: float, dt
 
 def _runs(query: Tensor, key: Tensor, value: Tensor, scale: float) -> list[Part]:
     tokens, first = query.shape[2], key.shape[2] - query.shape[2]
-    planned = tokens >= GRANULE and can_use_cudnn_attention(SDPAParams(query, key, value, None, 0.0, True, True))
+    own = key[:, :, first:], value[:, :, first:]
+    planned = tokens >= GRANULE and can_use_cudnn_attention(SDPAParams(query, *own, None, 0.0, True, True))
     if not planned:
-        runs = [_any_shape(query, key[:, :, first:], value[:, :, first:], True, scale)]
+        runs = [_any_shape(query, *own, True, scale)]
         return [*runs, _any_shape(query, key[:, :, :first], value[:, :, :first], False, scale)] if first else runs
     fill = (0, 0, 0, -tokens % GRANULE)
     bulk = first // GRANULE * GRANULE
     filled = pad(query, fill)
-    parts = [_cudnn(filled, pad(key[:, :, first:], fill), pad(value[:, :, first:], fill), True, scale)]
+    parts = [_cudnn(filled, pad(own[0], fill), pad(own[1], fill), True, scale)]
     if bulk:
         parts.append(_cudnn(filled, key[:, :, :bulk], value[:, :, :bulk], False, scale))
     if bulk < first:
@@ -82,12 +84,13 @@ def _plain(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
 
 def _merge(parts: list[Part], factor: float, out: Tensor) -> None:
     tokens, heads, dim = out.shape
-    outputs = tuple(part for part, _ in parts)
-    sums = tuple(total.contiguous() for _, total in parts)
-    steps = [tuple(x.stride(axis) for x in outputs) for axis in (2, 1)]
+    runs: list[Tensor | int | None] = []
+    for part, total in parts:
+        total = total.contiguous()
+        runs += [part, total, part.stride(2), part.stride(1), total.stride(1)]
+    runs += [None, None, 0, 0, 0] * (MOST_RUNS - len(parts))
     rows = 16
     with torch.cuda.device_of(out):
         merge_kernel[(-(-tokens // rows), heads)](
-            outputs, sums, out, tokens, factor, *steps, tuple(x.stride(1) for x in sums), out.stride(0), out.stride(1),
-            COUNT=len(parts), D=dim, ROWS=rows, num_warps=4,
-        )  # fmt: skip
+            *runs, out, tokens, factor, out.stride(0), out.stride(1), D=dim, ROWS=rows, num_warps=4
+        )

@@ -19,7 +19,6 @@ _STRIDES = dict.fromkeys(
     "i32",
 )  # fmt: skip
 _BIAS = {"OWN": "*fp32", "CROSS": "*fp32", "COLUMN": "*i32", "COS": "*fp32", "SIN": "*fp32", "POSITIONS": "*i64"}
-_KMEANS = {"KEY_INDEX": "*i64", "KEY_CODEBOOK": "*fp32", "KEY_PLANE": "*u8"}
 
 
 def store_variant(
@@ -49,6 +48,5 @@ AOT_VARIANTS = (
     store_variant("store bdr k8v4, head 96", dim=96, bits=(8, 4), orders=(32, 1)),
     store_variant("store bdr, head 256", dim=256, orders=(256, 1)),
     store_variant("store kbias_bdr", orders=(128, 1), extra=_BIAS),
-    store_variant("store kmeans_bdr", orders=(128, 1), extra=_KMEANS),
     store_variant("store hessian", extra={"KEY_MATRIX": "*fp32"}, warps=4),
 )

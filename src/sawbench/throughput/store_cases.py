@@ -26,6 +26,8 @@ from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
 
 CHUNK = 4096
 """Tokens of a prompt chunk in serving."""
+TAIL = 64
+"""Last tokens of a chunk that are checked against the specification."""
 BIASED = 8
 """Rotary pairs of a head whose bias stands out."""
 
@@ -151,9 +153,9 @@ def _prepare_prefill(cache: Cache, shape: KernelShape, chunk: int, device: torch
 
     def error() -> float:
         """Of the last 64 tokens of the first prompt; a chunk of its own in the specification."""
-        out = prefill(query, planes, plan)[chunk - 64 : chunk]
-        tail = query[chunk - 64 : chunk]
-        wide = paged_prefill(tail, planes, tables[:1], [64], [context], spec, scale, torch.float64)
+        out = prefill(query, planes, plan)[chunk - TAIL : chunk]
+        tail = query[chunk - TAIL : chunk]
+        wide = paged_prefill(tail, planes, tables[:1], [TAIL], [context], spec, scale, torch.float64)
         return relative_error(out, wide)
 
     return Prepared((lambda: prefill(query, planes, plan),), error)
@@ -174,7 +176,7 @@ def _prepare_sdpa(backend: SDPBackend, shape: KernelShape, chunk: int, device: t
     def error() -> float:
         group = shape.query_heads // shape.kv_heads
         keys, values = (x[0].double().repeat_interleave(group, 0) for x in (k, v))
-        rows = torch.arange(chunk - 64, chunk, device=device)
+        rows = torch.arange(chunk - TAIL, chunk, device=device)
         scores = q[0, :, rows].double() @ keys.mT * dim**-0.5
         seen = torch.arange(shape.context, device=device) <= (rows + shape.context - chunk)[:, None]
         return relative_error(step()[0, :, rows], scores.masked_fill(~seen, float("-inf")).softmax(-1) @ values)
