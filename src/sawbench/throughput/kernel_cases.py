@@ -15,6 +15,8 @@ from sawbench_kernels.paged_decode.naive import KeyBias
 
 ROTATION_BYTES = 240_000_000
 """Inputs of one case sum to at least this, several times an L2, so that no kernel is timed out of a cache."""
+PEERS = ("sdpa_", "flashinfer_", "fbgemm_")
+"""How the names of other people's kernels begin."""
 
 
 @dataclass(frozen=True)
