@@ -101,7 +101,11 @@ class TritonLayer:
 
 
 class TritonPages:
-    """A pool of bytes, uint8 [layers, pages, page_bytes], that the kernels write and read."""
+    """A pool of bytes, uint8 [layers, pages, page_bytes], that the kernels write and read.
+
+    Raises:
+        Unservable: the kernels do not do what the method asks for.
+    """
 
     name = "triton"
 
@@ -112,7 +116,10 @@ class TritonPages:
         self.layout, self.pages, self.page_size, self.scale = layout, pages, layout.page_size, scale
         self.pool = layout.allocate(pages, device, len(layers))
         self.planes = [layout.view(pool) for pool in self.pool]
-        self.layers = [TritonLayer(layer, layout, scale, positions, device) for layer in layers]
+        try:
+            self.layers = [TritonLayer(layer, layout, scale, positions, device) for layer in layers]
+        except ValueError as error:
+            raise Unservable(f"{error}: attention=naive") from error
 
     @classmethod
     def sized(
