@@ -156,6 +156,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
         (["run", "-m", "method=bdr,int5"], "method=int5", "bdr"),
         (["run", "method=int4,bdr"], "method", "-m"),
         (["run", *SMALL, "device=tpu"], "device=tpu", "cuda"),
+        (["run", *SMALL, "engine=paged"], "engine=paged", "engine=hf"),
         (["run", *SMALL, "prefill=none"], "prefill=none", "quantized, exact"),
         (["run", *SMALL, "attention=flash"], "attention=flash", "naive"),
         (["run", *SMALL, "model.dtype=int8"], "model.dtype=int8", "bf16"),

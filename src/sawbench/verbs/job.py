@@ -119,13 +119,18 @@ class Job:
 
 
 def with_engine(config: DictConfig, device: torch.device, task: Task) -> DictConfig:
-    """The configuration with engine=auto made one: the task's own, else paged on a CUDA device, else hf."""
+    """The configuration with engine=auto made one: the task's own, else paged on a CUDA device, else hf.
+
+    Raises:
+        UserError: another engine was named than the one that the task needs.
+    """
+    needed = getattr(task, "engine", None)
     if config.engine.name != "auto":
+        if needed not in (None, config.engine.name):
+            raise UserError(f"engine={config.engine.name} cannot serve task={task.name}, which needs engine={needed}")
         return config
     config = config.copy()
-    config.engine = group_config(
-        "engine", getattr(task, "engine", None) or ("paged" if device.type == "cuda" else "hf")
-    )
+    config.engine = group_config("engine", needed or ("paged" if device.type == "cuda" else "hf"))
     return config
 
 
