@@ -48,7 +48,8 @@ def test_answers_and_choices(folder: Path) -> None:
     echo = LmEval(name="made_echo", protocol=Protocol(chat=False), include_path=str(folder))
     engine, sink = StubEngine(lambda prompt: f"a{prompt[1]}\nand more"), DictSink()
     result = run(echo, engine, sink)
-    (found,) = result.metrics
+    found, *beside = result.metrics
+    assert [m.name for m in beside] == ["truncated", "loops", "non_finite", "answer_tokens"]
     assert (found.name, found.value, found.n) == ("exact_match,none", 100, 3)
     assert found.low is not None
     assert found.low < 100

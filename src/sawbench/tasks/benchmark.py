@@ -155,17 +155,27 @@ def share(name: str, values: Sequence[float | None], items: Sequence[str]) -> Me
 
 
 def shares(samples: Sequence[Sample], scores: Sequence[Score]) -> list[Metric]:
-    """What stands beside every score: how many answers were cut, empty, looping, numerically broken, unscored."""
-    conditions = {
-        "truncated": [sample["finish"] == "length" for sample in samples],
-        "no_answer": [score.answer is None for score in scores],
-        "loops": [is_loop(sample["text"]) for sample in samples],
-        "non_finite": [not sample["finite"] for sample in samples],
-        "unscored": [score.value is None for score in scores],
-    }
-    total = len(samples)
-    found = [Metric(name, 100 * sum(flags) / total, "%", n=total) for name, flags in conditions.items()]
-    return [*found, Metric("answer_tokens", sum(sample["tokens"] for sample in samples) / total, "tokens", n=total)]
+    """What stands beside every score: how many answers were empty, unscored, cut, looping, numerically broken."""
+    return [
+        fraction("no_answer", [score.answer is None for score in scores]),
+        fraction("unscored", [score.value is None for score in scores]),
+        *runaway(samples),
+    ]
+
+
+def runaway(samples: Sequence[Sample]) -> list[Metric]:
+    """Signs of a broken model in its texts, so that a score of 0 shows what it was made of."""
+    tokens = sum(sample["tokens"] for sample in samples) / len(samples)
+    return [
+        fraction("truncated", [sample["finish"] == "length" for sample in samples]),
+        fraction("loops", [is_loop(sample["text"]) for sample in samples]),
+        fraction("non_finite", [not sample["finite"] for sample in samples]),
+        Metric("answer_tokens", tokens, "tokens", n=len(samples)),
+    ]
+
+
+def fraction(name: str, flags: Sequence[bool]) -> Metric:
+    return Metric(name, 100 * sum(flags) / len(flags), "%", n=len(flags))
 
 
 def _row(sample: Sample, score: Score) -> dict[str, Any]:

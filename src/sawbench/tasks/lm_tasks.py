@@ -2,13 +2,14 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sawbench.core.errors import UserError
 from sawbench.core.records import Metric, TaskResult
 from sawbench.stats import proportion_interval
 from sawbench.tasks.base import TaskContext
+from sawbench.tasks.benchmark import runaway
 from sawbench.tasks.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class LmEval:
             apply_chat_template=self.protocol.chat,
             fewshot_as_multiturn=self.protocol.chat,
         )
-        return summarized(results["results"], results["samples"])
+        result = summarized(results["results"], results["samples"])
+        texts = [sample for sample in ctx.sink.done.values() if "text" in sample]
+        return replace(result, metrics=(*result.metrics, *(runaway(texts) if texts else ())))
 
     def _prepared(self, seed: int) -> Any:
         """The tasks as lm-eval's own command line would set them up: examples in the prompt drawn under the seed, and
