@@ -15,7 +15,7 @@ from sawbench.results import Cell, RunStore
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.math import MathBenchmark
 from sawbench.tasks.protocol import Protocol
-from sawbench.verbs.rescore import main, targets
+from sawbench.verbs.rescore import OPTIONS, main, targets
 
 ROWS = [{"problem": f"Problem {n}?", "answer": str(n), "unique_id": f"p{n}"} for n in range(4)]
 STORED = Metric("bits_per_value", 4.5, "bits")
@@ -48,7 +48,7 @@ def cell(tmp_path: Path) -> Cell:
 
 def rescore(cell: Cell, run: str | None = None) -> int:
     root = str(cell.folder.parents[1])
-    return main(OmegaConf.create({"results": root, "run": run, "sandbox": None, "allow_code_execution": None}))
+    return main(OmegaConf.create({"results": root, "run": run, **dict.fromkeys(OPTIONS)}))
 
 
 def test_new_verdicts_replace_old_ones_offline(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:

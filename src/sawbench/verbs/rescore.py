@@ -19,6 +19,9 @@ from sawbench.verbs.metrics import metrics_table
 
 log = logging.getLogger(__name__)
 
+OPTIONS = ("sandbox", "allow_code_execution", "data")
+"""What may differ from the run: a record names its local data by digest, and only LiveCodeBench's tests need them."""
+
 OURS = "sawbench.tasks."
 """What a recorded configuration may build: a results folder is data, and must not choose what is run."""
 
@@ -29,7 +32,7 @@ def main(config: DictConfig) -> int:
     cells = [cell for cell in store.cells() if config.run is None or cell.run.startswith(config.run)]
     if not cells:
         raise UserError(f"run={config.run} names no run in {store.runs}")
-    options = {name: config[name] for name in ("sandbox", "allow_code_execution") if config[name] is not None}
+    options = {name: config[name] for name in OPTIONS if config[name] is not None}
     results = {cell.run: rescored(cell, options) for cell in cells}
     found = {run: result for run, result in results.items() if isinstance(result, TaskResult)}
     if found:
