@@ -14,9 +14,10 @@ PAPER = re.compile(r"answer[ \t]*:[ \t]*\$?([A-J])\$?", re.IGNORECASE)
 MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol)\b|[*_`${}\\]")
 BOXED = re.compile(r"\\f?box(?:ed)?\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 FILLER = r"(?i:the\s+)?(?i:correct\s+|right\s+|best\s+|final\s+)?(?i:option|choice|letter)?"
+VERB = r"(?i:\s+(?:is|would\s+be|must\s+be|should\s+be|to\s+this\s+question\s+is))"
 STATED = re.compile(
-    rf"\b(?i:answer|choice|option|selection)(?i:\s+(?:is|would\s+be|must\s+be|should\s+be|to\s+this\s+question\s+is))?"
-    rf"\s*[:=]?\s*{FILLER}\s*[:\"'“]?\s*(?P<open>[(\[])?(?P<letter>[A-J])(?P<close>[)\]])?(?![\w'’])(?P<rest>[^\n]*)",
+    rf"\b(?:(?i:answer){VERB}?\s*[:=]?|(?i:choice|option|selection)(?:{VERB}\s*:?|\s*:))\s*{FILLER}\s*[:\"'“]?\s*"
+    r"(?P<open>[(\[])?(?P<letter>[A-J])(?P<close>[)\]])?(?![\w'’])(?=(?P<rest>[^\n]*))"
 )
 ALONE = re.compile(r"^\W*\(?([A-J])\)?(?:[.):]?\s*$|[.):]\s+\S.*$)")
 AMBIGUOUS = re.compile(r"^\s*(?:or|and|/|,|&)\s*\(?[A-J]\)?(?![\w'’])")
