@@ -7,7 +7,7 @@ import sawbench.attention.naive as naive
 from helpers.methods import bind, load_method, make_facts
 from sawbench.attention.naive import attend, attend_exact
 from sawbench.cache.view import LayerView
-from sawbench.methods.method import Side
+from sawbench.methods.method import BoundLayer, Side
 from sawbench.methods.quantizers import Raw
 from sawbench_kernels.key_bias import rotated_bias
 
@@ -18,6 +18,13 @@ def plain(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, allowed: 
     group = query.shape[1] // key.shape[2]
     k, v = (x.transpose(1, 2).repeat_interleave(group, 1) for x in (key, value))
     return torch.nn.functional.scaled_dot_product_attention(query, k, v, allowed, scale=0.25).transpose(1, 2)
+
+
+def stored(layer: BoundLayer, key: torch.Tensor, value: torch.Tensor, where: torch.Tensor) -> LayerView:
+    stores = layer.key.new_store(), layer.value.new_store()
+    for store, x in zip(stores, (key, value), strict=True):
+        store.append(x, where)
+    return LayerView(layer, *stores, where)
 
 
 def inputs(tokens: int = 5, length: int = 9, heads: int = 4):
@@ -47,7 +54,7 @@ def test_without_quantizer_every_method_is_plain_attention(method_name: str) -> 
     bare = type(method)(method.name, *(Side(s.offset, s.transform, Raw("compute")) for _, s in method.sides()))
     layer = bind(bare, FACTS)[0]
     query, key, value, where, causal = inputs()
-    view = LayerView(layer, layer.key.encode(key, where), layer.value.encode(value, where), where)
+    view = stored(layer, key, value, where)
     error = (attend(query, view, None, 0.25) - plain(query, key, value, causal)).abs().max()
     assert float(error) < 1e-5  # learned matrices are stored in float32
 
@@ -56,9 +63,9 @@ def test_attention_reads_what_is_decoded(method_name: str) -> None:
     """Scores in the rotated space plus scores of the offset equal attention over the decoded K and V."""
     layer = bind(load_method(method_name), FACTS)[0]
     query, key, value, where, causal = inputs()
-    planes = layer.key.encode(key, where), layer.value.encode(value, where)
-    decoded = [s.decode(p, where, torch.float64) for s, p in zip((layer.key, layer.value), planes, strict=True)]
-    out = attend(query, LayerView(layer, *planes, where), None, 0.25)
+    view = stored(layer, key, value, where)
+    decoded = [layer.key.read(view.key, where, torch.float64), layer.value.read(view.value, where, torch.float64)]
+    out = attend(query, view, None, 0.25)
     assert torch.allclose(out, plain(query, *decoded, causal), atol=1e-5)
 
 

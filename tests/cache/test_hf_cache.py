@@ -29,7 +29,7 @@ def filled(
 def decoded(cache: QuantizedCache) -> list[torch.Tensor]:
     where = cache.rows.planes["positions"]
     return [
-        side.decode(store.planes, where, torch.float64)
+        side.read(store, where, torch.float64)
         for layer in cache.layers
         for side, store in zip((layer.codec.key, layer.codec.value), layer.stores(), strict=True)
     ]

@@ -52,15 +52,21 @@ def cache_argument(model: nn.Module) -> str:
 
 @contextmanager
 def watching_positions(model: nn.Module, cache: QuantizedCache) -> Iterator[None]:
-    """While this is open, ``cache`` learns the positions of every forward from the rotary module's own argument."""
+    """While this is open, ``cache`` learns the positions of every forward from the rotary module's own argument, and
+    which tokens are padding from the model's."""
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         positions = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
         if positions is not None:
             cache.note_positions(positions)
 
+    def note_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = kwargs.get("attention_mask")
+        cache.note_mask(given if isinstance(given, Tensor) and given.ndim == 2 else None)
+
     rotary = [m for name, m in model.named_modules() if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
     handles = [m.register_forward_pre_hook(note, with_kwargs=True) for m in rotary]
+    handles.append(model.register_forward_pre_hook(note_mask, with_kwargs=True))
     try:
         yield
     finally:

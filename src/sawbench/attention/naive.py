@@ -20,12 +20,12 @@ def attend(query: Tensor, view: LayerView, mask: Tensor | None, scaling: float) 
     if view.exact is not None:
         return attend_exact(query, *view.exact, mask, scaling)
     k, v = view.layer.key, view.layer.value
-    keys = [(k.transform.query(q), k.stored(view.key, wide))]
-    key_offset = k.offset.value(view.key, view.positions, wide)
+    keys = [(k.transform.query(q), view.key.values(wide))]
+    key_offset = view.key.offset(view.positions, wide)
     if key_offset is not None:
         keys.append((q, key_offset.expand(keys[0][1].shape)))
-    values = [v.stored(view.value, wide)]
-    value_offset = v.offset.value(view.value, view.positions, wide)
+    values = [view.value.values(wide)]
+    value_offset = view.value.offset(view.positions, wide)
     if value_offset is not None:
         values.append(value_offset.expand(values[0].shape))
     stored, *offset = _blocked(keys, values, mask, scaling)

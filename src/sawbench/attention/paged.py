@@ -17,6 +17,7 @@ from sawbench.attention.naive import attend
 from sawbench.cache.view import LayerView
 from sawbench.core.shape import KVShape
 from sawbench.methods.method import BoundLayer
+from sawbench.methods.store import TokenStore
 from sawbench_kernels.pages import slots_of
 
 if TYPE_CHECKING:
@@ -157,7 +158,9 @@ class NaivePages:
         slots = slots_of(place.block_table, place.length, self.page_size)
         positions = torch.arange(place.length, device=query.device)[None]
         stored = {name: plane[slots][None] for name, plane in self.planes[layer].items()}
-        view = LayerView(self.layers[layer], _side(stored, "key"), _side(stored, "value"), positions)
+        codec = self.layers[layer]
+        key, value = TokenStore(codec.key, _side(stored, "key")), TokenStore(codec.value, _side(stored, "value"))
+        view = LayerView(codec, key, value, positions)
         return attend(query.transpose(0, 1)[None], view, None, scale)[0]
 
 

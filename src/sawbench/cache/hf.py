@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from sawbench.cache.store import PlaneStore
 from sawbench.cache.view import LayerView
 from sawbench.core.engine import CacheReport
 from sawbench.core.shape import KVShape
 from sawbench.methods.method import BoundLayer
+from sawbench.methods.parts import Planes
+from sawbench.methods.store import PlaneStore, SideStore
 
 
 class QuantizedLayer(CacheLayerMixin):
-    """One layer: a plane store for K and one for V."""
+    """One layer: a store for K and one for V, as the method's sides want them."""
 
     is_croppable = True
     is_sliding = False
@@ -28,7 +29,7 @@ class QuantizedLayer(CacheLayerMixin):
     def __init__(self, codec: BoundLayer, index: int, cache: "QuantizedCache") -> None:
         super().__init__()
         self.codec, self.index, self.cache = codec, index, cache
-        self.key, self.value = PlaneStore(), PlaneStore()
+        self.key, self.value = codec.key.new_store(), codec.value.new_store()
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -40,11 +41,11 @@ class QuantizedLayer(CacheLayerMixin):
         past = self.key.tokens
         positions = self.cache.row_positions(past + key.shape[1], key)
         current = positions[:, past:]
-        self.key.append(self.codec.key.encode(key, current))
-        self.value.append(self.codec.value.encode(value, current))
+        self.key.append(key, current, self.cache.padding)
+        self.value.append(value, current, self.cache.padding)
         exact = (key, value) if self.cache.exact_prefill and past == 0 else None
         observe = self.cache.observer(self, key, value)
-        view = LayerView(self.codec, self.key.planes, self.value.planes, positions, exact, observe)
+        view = LayerView(self.codec, self.key, self.value, positions, exact, observe)
         return view, view
 
     def get_seq_length(self) -> int:
@@ -58,7 +59,7 @@ class QuantizedLayer(CacheLayerMixin):
 
     get_max_cache_shape = get_max_length  # the name before transformers 5.20 or so
 
-    def stores(self) -> tuple[PlaneStore, PlaneStore]:
+    def stores(self) -> tuple[SideStore, SideStore]:
         return self.key, self.value
 
     def reset(self) -> None:
@@ -72,10 +73,13 @@ class QuantizedLayer(CacheLayerMixin):
         """``tokens_to_remove`` is negative or 0, as transformers 5 has it.
 
         Raises:
-            ValueError: it is positive (an absolute length, the older convention).
+            ValueError: it is positive (an absolute length, the older convention), or reaches into what a window has
+                quantized in groups; the cache is then as it was.
         """
         if tokens_to_remove > 0:
             raise ValueError("crop takes a negative number of tokens to remove")
+        for store in self.stores():
+            store.check_drop(-tokens_to_remove)
         for store in self.stores() if tokens_to_remove else ():
             store.drop_last(-tokens_to_remove)
 
@@ -97,8 +101,8 @@ class QuantizedCache(Cache):
     """The cache of one call: a fresh one for each ``generate`` or forward.
 
     ``positions`` int32 [B, T] are those that the rotary embedding saw (``note_positions``, from a hook on the rotary
-    module); they follow their rows through every operation. ``exact_prefill`` lets the first chunk attend to its
-    unquantized K and V.
+    module), and ``real`` bool [B, T] is False where the attention mask had padding (``note_mask``); both follow their
+    rows through every operation. ``exact_prefill`` lets the first chunk attend to its unquantized K and V.
     """
 
     def __init__(self, layers: Sequence[BoundLayer], shape: KVShape, exact_prefill: bool = False) -> None:
@@ -106,11 +110,17 @@ class QuantizedCache(Cache):
         self.shape, self.exact_prefill = shape, exact_prefill
         self.rows = PlaneStore()
         self.pending: Tensor | None = None
+        self.mask: Tensor | None = None
+        self._padding: tuple[Planes, Sequence[int]] = ({}, ())
         self.on_attention: Callable[..., None] | None = None
 
     def note_positions(self, position_ids: Tensor) -> None:
         """Positions [B or 1, T] of the chunk that the coming forward writes."""
         self.pending = position_ids.to(torch.int32)
+
+    def note_mask(self, attention_mask: Tensor | None) -> None:
+        """The coming forward's mask [B, S] over all tokens, its own included; None: no padding."""
+        self.mask = attention_mask
 
     def row_positions(self, length: int, like: Tensor) -> Tensor:
         """Positions [B, ``length``] of all tokens, the chunk being written included."""
@@ -119,9 +129,26 @@ class QuantizedCache(Cache):
             pending = self.pending
             if pending is None or pending.shape[-1] != new:
                 raise RuntimeError("the rotary embedding was not seen: the cache's positions hook is not installed")
-            self.rows.append({"positions": pending.to(like.device).expand(like.shape[0], new)})
+            shape = like.shape[0], new
+            mask = torch.ones(1, length, dtype=torch.bool) if self.mask is None else self.mask != 0
+            real = mask[:, length - new : length].expand(shape)
+            self.rows.append({"positions": pending.to(like.device).expand(shape), "real": real.to(like.device)})
             self.pending = None
         return self.rows.planes["positions"]
+
+    def padding(self) -> Sequence[int]:
+        """Padding slots of each row, which must lie at its left; waits for the device once a forward.
+
+        Raises:
+            ValueError: a row is padded elsewhere.
+        """
+        planes = self.rows.planes
+        if self._padding[0] is not planes:
+            real = planes["real"]
+            if bool((real[:, 1:] < real[:, :-1]).any()):
+                raise ValueError("a window of tokens is kept for rows that are padded on the left, and only there")
+            self._padding = planes, (~real).sum(1).tolist()
+        return self._padding[1]
 
     def observer(self, layer: QuantizedLayer, key: Tensor, value: Tensor) -> Callable[..., None] | None:
         """What attention calls with (query, mask, scaling, output), or None where nobody watches."""

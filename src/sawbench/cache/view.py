@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sawbench.methods.method import BoundLayer
-from sawbench.methods.parts import Planes
+from sawbench.methods.store import SideStore
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class LayerView:
     """
 
     layer: BoundLayer
-    key: Planes
-    value: Planes
+    key: SideStore
+    value: SideStore
     positions: Tensor
     exact: tuple[Tensor, Tensor] | None = None
     observe: Callable[..., None] | None = None

@@ -30,8 +30,8 @@ class ErrorMeter:
         exact_output = attend_exact(query, key, value, mask, scaling)
         by_head = (2, (key.shape[2], -1))
         pairs = [
-            (layer.codec.key.decode(layer.key.planes, positions, wide), key),
-            (layer.codec.value.decode(layer.value.planes, positions, wide), value),
+            (layer.codec.key.read(layer.key, positions, wide), key),
+            (layer.codec.value.read(layer.value, positions, wide), value),
             (output.unflatten(*by_head), exact_output.unflatten(*by_head)),
         ]
         sums = torch.stack([_squares(seen, exact) for seen, exact in pairs])

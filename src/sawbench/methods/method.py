@@ -19,6 +19,7 @@ from sawbench.methods.parts import (
     Site,
 )
 from sawbench.methods.quantizers import Quantizer, Raw
+from sawbench.methods.store import SideStore, TokenStore
 from sawbench.methods.transforms import Identity
 
 SIDES: tuple[SideName, SideName] = ("key", "value")
@@ -79,8 +80,16 @@ class BoundSide:
 
     def decode(self, planes: Planes, positions: Tensor, dtype: torch.dtype) -> Tensor:
         """The approximation of x itself, [B, T, H, D]."""
-        x = self.transform.inverse(self.stored(planes, dtype))
-        offset = self.offset.value(planes, positions, dtype)
+        return self.read(TokenStore(self, planes), positions, dtype)
+
+    def new_store(self) -> SideStore:
+        """An empty store for the rows of a batch."""
+        return TokenStore(self)
+
+    def read(self, store: SideStore, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """The approximation of x itself, [B, S, H, D], for all tokens of a store."""
+        x = self.transform.inverse(store.values(dtype))
+        offset = store.offset(positions, dtype)
         return x if offset is None else x + offset.to(dtype)
 
     def shared_tensors(self) -> Iterator[Tensor]:

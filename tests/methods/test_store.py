@@ -2,7 +2,7 @@
 
 import torch
 
-from sawbench.cache.store import PlaneStore
+from sawbench.methods.store import PlaneStore
 
 
 def test_operations_follow_a_plain_tensor() -> None:
