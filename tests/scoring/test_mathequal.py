@@ -75,6 +75,7 @@ def test_the_last_box_with_balanced_braces() -> None:
     assert boxes(r"\boxed{1} \boxed{\frac{1}{2}} \boxed{cut") == ["1", r"\frac{1}{2}"]
     assert final_answer(r"\boxed{1} then \boxed{}") == "1"
     assert final_answer("I count 3 and 4", number=True) == "4"
+    assert final_answer("The answer is 5 + 13 = 18 dollars. I began with 20", number=True) == "18"
     assert cleaned(r"\left( \dfrac12 ,\; 3 \right)") == r"( \frac{1}{2} , 3 )"
 
 

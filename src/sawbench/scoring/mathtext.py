@@ -25,18 +25,24 @@ SPELLINGS = (
 
 
 def final_answer(text: str, thought_open: bool = False, number: bool = False) -> str | None:
-    """The last answer of a text: boxed, else stated in words, else behind ``####``; with ``number`` also the last
-    number. None where nothing is answered or the thought was not closed."""
+    """The last answer of a text: boxed, else stated in words, else behind ``####``; with ``number`` the
+    last number, of such a statement or of all. None where nothing is answered or the thought was not closed."""
     answer = answer_of(text, thought_open)
     if answer is None:
         return None
     stated = [sentence(found) for found in STATED.findall(answer)]
     hashes = [found.strip() for found in HASHES.findall(answer)]
-    numbers = [found.rstrip(",") for found in NUMBER.findall(answer)] if number else []
+    numbers = numbers_in(answer) if number else []
+    if number:
+        stated = [last for each in stated for last in numbers_in(each)[-1:]]
     for kind in (boxes(answer), hashes, stated, numbers):
         if found := [content for content in kind if content.strip()]:
             return found[-1].strip()
     return None
+
+
+def numbers_in(text: str) -> list[str]:
+    return [found.rstrip(",") for found in NUMBER.findall(text)]
 
 
 def boxes(text: str) -> list[str]:
