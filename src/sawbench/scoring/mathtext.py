@@ -25,8 +25,8 @@ SPELLINGS = (
 
 
 def final_answer(text: str, thought_open: bool = False, number: bool = False) -> str | None:
-    """The last answer of a text: boxed, else stated in words, else behind ``####``; with ``number`` the
-    last number, of such a statement or of all. None where nothing is answered or the thought was not closed."""
+    """The last answer of a text: boxed, else behind ``####``, else stated in words; with ``number`` the last number
+    of such a statement, else of the whole text. None where nothing is answered or the thought was not closed."""
     answer = answer_of(text, thought_open)
     if answer is None:
         return None
