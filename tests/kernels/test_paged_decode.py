@@ -114,7 +114,10 @@ def test_key_bias_of_logits_beyond_a_thousand(rotary: Rotary, pairs: int | None)
     assert step.error() < TOLERANCE
 
 
-@pytest.mark.parametrize(("key", "value", "books"), [(16, 0, 1), (300, 16, 1), (0, 200, 2), (256, 256, 2), (5, 5, 1)])
+CODEBOOKS = [(16, 0, 1), (300, 16, 1), (0, 200, 2), (256, 256, 2), (5, 5, 1), (0, 2048, 2)]
+
+
+@pytest.mark.parametrize(("key", "value", "books"), CODEBOOKS)
 def test_codebooks(key: int, value: int, books: int) -> None:
     draws = torch.Generator().manual_seed(2)
     layout = {"key_centroids": key, "value_centroids": value, "books": books}
@@ -181,7 +184,7 @@ def refuse(change: str) -> None:
             step.spec = Step(options={"key_rotation": 128}).spec
         case "600 centroids":
             book = torch.zeros(2, 600, 64, device=DEVICE)
-            step.spec = Step(options={"value_codebook": book}, layout_options={"value_centroids": 600}).spec
+            step.spec = Step(options={"value_codebook": book}, layout_options={"value_centroids": 601}).spec
     step.run()
 
 

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from sawbench_kernels.hadamard.naive import hadamard_matrix
 from sawbench_kernels.paged_decode.naive import DecodeSpec, KeyBias, Rotation
-from sawbench_kernels.paged_decode.op import decode, interpreted, project
+from sawbench_kernels.paged_decode.op import MOST_SUMMED, decode, interpreted, project
 from sawbench_kernels.paged_decode.tables import FINE, bias_tables, halves, slice_signs
 from sawbench_kernels.pages import PageLayout, index_dtype
 
 __all__ = ["DecodeSpec", "KeyBias", "PagedDecode", "Rotation"]
 
 MAX_GROUP = 16
-MAX_VALUE_CENTROIDS = 256
 
 
 class PagedDecode:
@@ -33,6 +32,7 @@ class PagedDecode:
         layout = spec.layout
         self.spec, self.splits = spec, splits
         self.max_length = max_length
+        self.gathers = layout.value_centroids > MOST_SUMMED
         self.wide = interpreted()  # its rounding to bf16 is wrong: torch does it
         self.key_order, self.key_matrix = _rotation(spec.key_rotation, layout.key_bits, layout.head_dim, device)
         self.value_order, self.value_matrix = _value_rotation(spec.value_rotation, layout.head_dim, device)
@@ -48,7 +48,7 @@ class PagedDecode:
         self.shifts = (
             _shifts(layout, device) if spec.key_codebook is not None or spec.value_codebook is not None else None
         )
-        self.numbers = _numbers(layout.value_centroids, device) if spec.value_codebook is not None else None
+        self.numbers = _numbers(spec.value_codebook, device) if spec.value_codebook is not None else None
         self.value_mean = (
             spec.value_mean.to(device, torch.float32).contiguous() if spec.value_mean is not None else None
         )
@@ -73,7 +73,7 @@ class PagedDecode:
             else project(q, self.key_codebook, None, True, layout.kv_heads, torch.float32)
         )
         later = self.value_matrix is not None or self.value_codebook is not None or self.wide
-        out, *weights = decode(
+        out, *sums = decode(
             inner,
             q,
             _words(planes["key.codes"]),
@@ -101,8 +101,10 @@ class PagedDecode:
         if self.value_matrix is not None:
             middle = last if self.value_codebook is None else torch.float32
             out = project(out, self.value_matrix, None, False, layout.kv_heads, middle)
-        if self.value_codebook is not None:
-            out = project(weights[0], self.value_codebook, out, False, layout.kv_heads, last)
+        if self.value_codebook is not None and self.gathers:
+            out = out + sums[0]
+        elif self.value_codebook is not None:
+            out = project(sums[0], self.value_codebook, out, False, layout.kv_heads, last)
         return out.to(q.dtype)
 
 
@@ -165,9 +167,11 @@ def _shifts(layout: PageLayout, device: torch.device) -> Tensor:
     return torch.stack([b * (token % (32 // b)) for b in bits])
 
 
-def _numbers(centroids: int, device: torch.device) -> Tensor:
-    if centroids > MAX_VALUE_CENTROIDS:
-        raise ValueError(f"a value codebook of {centroids} centroids: the kernel sums at most {MAX_VALUE_CENTROIDS}")
+def _numbers(book: Tensor, device: torch.device) -> Tensor:
+    """See :func:`.op.decode`: the numbers of few centroids, or many centroids themselves."""
+    centroids = book.shape[1]
+    if centroids > MOST_SUMMED:
+        return book.to(device, torch.bfloat16).contiguous()
     return torch.arange(max(16, 1 << (centroids - 1).bit_length()), device=device).to(torch.float16)
 
 

@@ -180,7 +180,7 @@ def _scaled(p, scale, top, DT: tl.constexpr):
 def decode_kernel(
     Q, RAW, SIGNS, KEY, KEY_PAIR, VALUE, VALUE_PAIR, TABLE, LENGTHS, PART, LSE,
     BIAS_DIMS, BIAS_COEFFICIENTS, BIAS_PAIR, BIAS_FINE, BIAS_COARSE,
-    KEY_INDEX, KEY_SCORES, VALUE_INDEX, SHIFTS, NUMBERS, PART_WEIGHTS,
+    KEY_INDEX, KEY_SCORES, VALUE_INDEX, SHIFTS, NUMBERS, PART_CENTROIDS,
     B, scale,
     stride_q, stride_q_head, stride_raw, stride_raw_head, stride_table,
     stride_key, stride_key_pair, stride_value, stride_value_pair, stride_key_index, stride_value_index,
@@ -188,7 +188,8 @@ def decode_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     KB: tl.constexpr, VB: tl.constexpr, ORDER: tl.constexpr, SPAN: tl.constexpr,
     R2: tl.constexpr, CK: tl.constexpr, CV: tl.constexpr, KEY_BOOKS: tl.constexpr, VALUE_BOOKS: tl.constexpr,
-    KEY_INDEX_BITS: tl.constexpr, TILE: tl.constexpr, NC: tl.constexpr, STAGES: tl.constexpr, LEAST: tl.constexpr,
+    KEY_INDEX_BITS: tl.constexpr, VALUE_INDEX_BITS: tl.constexpr, GATHERS: tl.constexpr,
+    TILE: tl.constexpr, NC: tl.constexpr, STAGES: tl.constexpr, LEAST: tl.constexpr,
     COARSE: tl.constexpr, FINE: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
     WAITS: tl.constexpr,
 ):  # fmt: skip
@@ -206,8 +207,11 @@ def decode_kernel(
     KDT: tl.constexpr = tl.float32 if WIDE else (tl.float16 if KB < 16 else KEY.dtype.element_ty)
     VDT: tl.constexpr = tl.float32 if WIDE else (tl.float16 if VB < 16 else VALUE.dtype.element_ty)
     WDT: tl.constexpr = tl.float32 if WIDE else tl.float16
+    GDT: tl.constexpr = tl.float32 if WIDE else tl.bfloat16
     CODE_UNIT: tl.constexpr = 16777216.0 if FAST else 1.0  # 2^24: a code n is the fp16 subnormal n * 2^-24
-    CVP: tl.constexpr = max(16, triton.next_power_of_2(CV))
+    # What is summed of the values' centroids: a probability for each or, where they are many, the centroids.
+    CW: tl.constexpr = D if GATHERS else CV
+    CWP: tl.constexpr = max(16, triton.next_power_of_2(CW))
     token = tl.arange(0, TILE)
     kw = tl.arange(0, KWP)
     vw = tl.arange(0, VWP)
@@ -243,7 +247,7 @@ def decode_kernel(
         for _ in tl.static_range(16 // VB):
             acc = acc + (tl.zeros([VWP, NC], tl.float32),)
         if CV:
-            weights = tl.zeros([CVP, NC], tl.float32)
+            centroids = tl.zeros([CWP, NC], tl.float32)
         m = tl.full([NC], -float("inf"), tl.float32)
         total = tl.zeros([NC], tl.float32)
         offset = tl.zeros([NC], tl.float32)
@@ -317,12 +321,18 @@ def decode_kernel(
                 new = new + (tl.fma(acc[i], tl.broadcast_to(shrink_value[None, :], [VWP, NC]), part),)
             acc = new
             if CV:
-                # A histogram without atomics: the one-hot matrix of the tokens' centroids times their probabilities.
                 book = VALUE_INDEX + page * stride_value_index
                 book_line = h // (H // VALUE_BOOKS) * PAGE + within
-                centroid = _centroids(book, SHIFTS + FINE, book_line, valid, TILE, 8)
-                one_hot = equal(tl.load(NUMBERS + tl.arange(0, CVP))[:, None], centroid[None, :], FAST, WDT)
-                weights = tl.dot(one_hot, p.to(WDT), weights * shrink[None, :], input_precision="ieee")
+                nearest = _centroids(book, SHIFTS + FINE, book_line, valid, TILE, VALUE_INDEX_BITS)
+                place = tl.arange(0, CWP)[:, None]
+                if GATHERS:
+                    rows = tl.load(NUMBERS + (h * CV + nearest)[None, :] * D + place, mask=place < D, other=0.0)
+                    part = tl.dot(rows.to(GDT), p.to(GDT), input_precision="ieee")
+                    centroids = tl.fma(centroids, tl.broadcast_to(shrink[None, :], [CWP, NC]), part)
+                else:
+                    # A histogram without atomics: the one-hot matrix of the tokens' centroids times p.
+                    one_hot = equal(tl.load(NUMBERS + tl.arange(0, CWP))[:, None], nearest[None, :], FAST, WDT)
+                    centroids = tl.dot(one_hot, p.to(WDT), centroids * shrink[None, :], input_precision="ieee")
 
         total = tl.maximum(total, 1e-30)  # an empty sequence leaves a segment that no one reads
         row = ((program + b) * H + h) * G + column
@@ -334,9 +344,9 @@ def decode_kernel(
             at = PART + row.to(tl.int64)[None, :] * D + slice_dims(i, vw, VB, VW)[:, None]
             tl.store(at, (out + offset[None, :]) / total[None, :], mask=live & (vw < VW)[:, None])
         if CV:
-            centroids = tl.arange(0, CVP)[:, None]
-            at = PART_WEIGHTS + row.to(tl.int64)[None, :] * CV + centroids
-            tl.store(at, weights / total[None, :], mask=live & (centroids < CV))
+            place = tl.arange(0, CWP)[:, None]
+            at = PART_CENTROIDS + row.to(tl.int64)[None, :] * CW + place
+            tl.store(at, centroids / total[None, :], mask=live & (place < CW))
         left -= last - first
         first = 0
         b += 1

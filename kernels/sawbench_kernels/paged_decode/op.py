@@ -11,6 +11,8 @@ from sawbench_kernels.paged_decode.kernel import decode_kernel
 from sawbench_kernels.paged_decode.merge import merge_kernel, project_kernel
 from sawbench_kernels.paged_decode.tables import COARSE, FINE
 
+MOST_SUMMED = 256
+"""Value centroids whose probabilities are summed; of more, each token's centroid is gathered, which costs more."""
 LEAST_TILES = 4
 """Tiles of the shortest share."""
 
@@ -32,7 +34,7 @@ def tuning(key_bits: int, value_bits: int, dim: int, rows: int = 0, centroids: i
     token_bytes = dim * (key_bits + value_bits) // 8
     short = 32 if token_bytes <= 512 else 16
     resident = next((n for limit, n in ((128, 8), (192, 7), (256, 6)) if token_bytes <= limit), 4)
-    if rows > 16:
+    if rows > 16 or centroids > MOST_SUMMED:
         return Tuning(short, 3, 4, 2)
     if centroids:
         return Tuning(short, 3, resident)
@@ -138,7 +140,7 @@ def decode(
     wide_output: bool,
     splits: int,
 ) -> list[Tensor]:
-    """Attention over pages, and with a value codebook the probability of every centroid.
+    """Attention over pages, and with a value codebook what its centroids add.
 
     Args:
         q: [B, H_q, D], what meets the codes: the query itself, or its product with a dense matrix in float32, which
@@ -148,12 +150,14 @@ def decode(
         bits, orders: of keys and values. ``signs``: see :func:`.tables.slice_signs`.
         bias: the five tensors of BiasTables, or none.
         key_index, value_index: [P, books, page]. ``shifts``: int32 [2, FINE], where a token's index lies in its
-            32-bit word, in keys and values; ``numbers``: fp16 [C], 0 to C - 1, of a value codebook.
+            32-bit word, in keys and values.
+        numbers: of C value centroids the numbers, fp16 [C] of 0 to C - 1, for the probability of each to be summed; or
+            the centroids, bf16 [H_kv, C, D], for their sum, weighted by probabilities.
         wide_output: float32 instead of raw's dtype.
         splits: programs of a KV head, 0 for as many as fill the device.
 
     Returns:
-        [out [B, H_q, D]], and a float32 [B, H_q, C] if ``value_centroids`` is C > 0.
+        [out [B, H_q, D]], and if ``value_centroids`` is C > 0 float32 [B, H_q, C] or [B, H_q, D].
     """
     batch, heads, dim = q.shape
     kv_heads, page = key.shape[1], key.shape[2]
@@ -163,7 +167,8 @@ def decode(
     count, wide = programs + batch, interpreted()
     part = torch.empty(count, heads, dim, dtype=torch.float32, device=q.device)
     lse = torch.empty(count, heads, dtype=torch.float32, device=q.device)
-    part_weights = part.new_empty((count, heads, value_centroids)) if value_centroids else part
+    sums = centroid_sums(numbers, value_centroids)
+    part_centroids = part.new_empty((count, heads, sums)) if sums else part
     group = heads // kv_heads
     dims, coefficients, pair, fine, coarse = bias or [q] * 5
     early = overlaps(q.device) and (q.dtype == torch.float32 or key_scores is not None)
@@ -175,25 +180,27 @@ def decode(
             dims, coefficients, pair, fine, coarse,
             _words(key_index, key), key_scores if key_scores is not None else part,
             _words(value_index, value), shifts if shifts is not None else q, numbers if numbers is not None else q,
-            part_weights,
+            part_centroids,
             batch, scale,
             q.stride(0), q.stride(1), raw.stride(0), raw.stride(1), block_table.stride(0),
             key.stride(0), page_stride(key_pair), value.stride(0), page_stride(value_pair),
             page_stride(key_index, 4), page_stride(value_index, 4), coarse.shape[1] if bias else 0,
             H=kv_heads, G=group, D=dim, PAGE=page, KB=bits[0], VB=bits[1], ORDER=orders[0], SPAN=span,
             R2=rows, CK=key_scores.shape[2] if key_scores is not None else 0, CV=value_centroids,
-            KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index), KEY_INDEX_BITS=index_bits(key_index),
+            KEY_BOOKS=books(key_index), VALUE_BOOKS=books(value_index),
+            KEY_INDEX_BITS=index_bits(key_index), VALUE_INDEX_BITS=index_bits(value_index),
+            GATHERS=sums != value_centroids,
             TILE=tuned.tile, NC=columns(group), STAGES=tuned.stages, LEAST=LEAST_TILES,
             COARSE=COARSE, FINE=FINE, FAST=inline_ptx(q.device), WIDE=wide, WAITS=early,
             num_warps=tuned.warps, **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
     out = torch.empty(batch, heads, dim, dtype=torch.float32 if wide_output else raw.dtype, device=q.device)
     _merge(part, lse, lengths, value_mean, out, programs, kv_heads, tuned.tile, orders[1])
-    if not value_centroids:
+    if not sums:
         return [out]
-    weights = torch.empty(batch, heads, value_centroids, dtype=torch.float32, device=q.device)
-    _merge(part_weights, lse, lengths, None, weights, programs, kv_heads, tuned.tile, 1)
-    return [out, weights]
+    centroids = torch.empty(batch, heads, sums, dtype=torch.float32, device=q.device)
+    _merge(part_centroids, lse, lengths, None, centroids, programs, kv_heads, tuned.tile, 1)
+    return [out, centroids]
 
 
 @decode.register_fake
@@ -222,8 +229,13 @@ def _(
     splits: int,
 ) -> list[Tensor]:
     out = torch.empty_like(raw, dtype=torch.float32 if wide_output else raw.dtype).contiguous()
-    weights = raw.new_empty((*raw.shape[:2], value_centroids), dtype=torch.float32)
-    return [out, weights] if value_centroids else [out]
+    sums = raw.new_empty((*raw.shape[:2], centroid_sums(numbers, value_centroids)), dtype=torch.float32)
+    return [out, sums] if value_centroids else [out]
+
+
+def centroid_sums(numbers: Tensor | None, value_centroids: int) -> int:
+    """Sums over the tokens of a query head: one a centroid, or one a dimension of the gathered centroids."""
+    return numbers.shape[2] if numbers is not None and numbers.dim() == 3 else value_centroids
 
 
 def slice_span(bits: int, dim: int, order: int) -> int:

@@ -12,7 +12,7 @@ _POINTERS = {
     "Q": "*bf16", "RAW": "*bf16", "SIGNS": "*bf16", "KEY_PAIR": "*i32", "VALUE_PAIR": "*i32", "TABLE": "*i32",
     "LENGTHS": "*i32", "PART": "*fp32", "LSE": "*fp32", "BIAS_DIMS": "*i32", "BIAS_COEFFICIENTS": "*fp32",
     "BIAS_PAIR": "*i32", "BIAS_FINE": "*bf16", "BIAS_COARSE": "*fp32", "KEY_INDEX": "*i32", "KEY_SCORES": "*fp32",
-    "VALUE_INDEX": "*i32", "SHIFTS": "*i32", "NUMBERS": "*fp16", "PART_WEIGHTS": "*fp32",
+    "VALUE_INDEX": "*i32", "SHIFTS": "*i32", "NUMBERS": "*fp16", "PART_CENTROIDS": "*fp32",
 }  # fmt: skip
 _SCALARS = {"B": "i32", "scale": "fp32", "stride_table": "i32", "coarse_pairs": "i32"}
 _STRIDES = tuple(f"stride_{name}" for name in (
@@ -34,7 +34,8 @@ def _decode(
     constants: dict[str, Any] = {
         "H": 8, "G": 4, "D": dim, "PAGE": 128, "KB": bits[0], "VB": bits[1], "ORDER": order,
         "SPAN": slice_span(bits[0], dim, order), "R2": rows, "CK": centroids, "CV": centroids, "KEY_BOOKS": 1,
-        "VALUE_BOOKS": 1, "KEY_INDEX_BITS": 8, "TILE": tuned.tile, "NC": 8, "STAGES": tuned.stages,
+        "VALUE_BOOKS": 1, "KEY_INDEX_BITS": 8, "VALUE_INDEX_BITS": 8, "GATHERS": False,
+        "TILE": tuned.tile, "NC": 8, "STAGES": tuned.stages,
         "LEAST": LEAST_TILES, "COARSE": COARSE, "FINE": FINE, "FAST": True, "WIDE": False, "WAITS": False,
     }  # fmt: skip
     return Variant(f"decode {name}", decode_kernel, types, constants, tuned.warps, _STRIDES)
