@@ -45,6 +45,14 @@ def test_error_is_that_of_a_16_bit_output(case: Case) -> None:
     assert error(*both(case)) < 3e-3
 
 
+def test_a_bias_needs_its_low_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above is sharp: with 16-bit keys alone the same case fails."""
+    case, query = CASES["kbias_bdr, 8 pairs"], 8 * draw(sum(CHUNKS), HEADS * 2, 64, seed=60)
+    assert error(*both(case, query=query)) < 4e-3
+    monkeypatch.setattr("sawbench_kernels.paged_prefill.op._biased_dims", lambda split: torch.full((HEADS, 8), -1))
+    assert error(*both(case, query=query)) > 1e-2
+
+
 @pytest.mark.parametrize("group", [1, 3, 7])
 def test_any_number_of_query_heads(group: int) -> None:
     assert error(*both(CASES["bdr_kv"], group)) < 3e-3
