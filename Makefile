@@ -9,11 +9,19 @@ TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
+# Tables and figures of the paper: make table2, make fig4 EXPERIMENT='dry=true'
+EXPERIMENTS := $(sort $(basename $(notdir $(wildcard configs/experiment/*.yaml))))
+EXPERIMENT ?=
+comma := ,
+space := $(subst ,, )
+
 .DEFAULT_GOAL := help
-.PHONY: help setup model test test-slow test-all test-oldest lint format typecheck imports check clean
+.PHONY: help setup model test test-slow test-all test-oldest lint format typecheck imports check clean smoke $(EXPERIMENTS)
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  make NAME        a table or figure of the paper, its cost first (EXPERIMENT="dry=true": no more than that):'
+	@echo '                   $(EXPERIMENTS)'
 
 setup: $(VENV)/.installed model ## a virtual environment with the package, its tools and the default model
 	@echo "ready: . $(BIN)/activate && python -m sawbench run"
@@ -40,6 +48,12 @@ test-all: test test-slow ## everything, under an hour on two cores
 test-oldest: $(VENV)/.installed ## what touches transformers, with the oldest version that is supported
 	$(PIP) install --quiet --upgrade --target $(VENV)/oldest 'transformers==5.17.*'
 	PYTHONPATH=$(VENV)/oldest $(PYTEST) -m 'not slow and not gpu' tests/attention tests/cache tests/engine tests/models
+
+$(EXPERIMENTS): $(VENV)/.installed
+	$(BIN)/python -m sawbench experiment name=$@ $(EXPERIMENT)
+
+smoke: $(VENV)/.installed ## every table and figure on a tiny model, in minutes
+	$(BIN)/python -m sawbench experiment -m name=$(subst $(space),$(comma),$(EXPERIMENTS)) smoke=true $(EXPERIMENT)
 
 lint: $(VENV)/.installed ## ruff
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ VERBS = {
     "calibrate": "fit what a method learns from text, and keep it",
     "rescore": "score the answers in results/ again, offline, by today's rules",
     "report": "tables and figures from results/",
+    "experiment": "a table or figure of the paper: its cost, then what is missing of it",
     "kernels": "time the kernels against their floor and their peers",
     "list": "models, methods, tasks and engines that there are",
     "doctor": "what this machine can run, and why not",
