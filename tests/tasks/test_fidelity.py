@@ -147,15 +147,26 @@ class DyingSink(DictSink):
         super().add(sample_id, sample)
 
 
-def test_killed_and_run_again_makes_only_what_is_missing(loaded: TinyLoaded, tmp_path: Path) -> None:
-    undisturbed = TASK.run(context(loaded, tmp_path, engine(loaded, "int4")))
+def test_items_together_are_items_alone(loaded: TinyLoaded, tmp_path: Path) -> None:
+    """In float64 a padded batch changes nothing, whatever it is made of."""
+    alone, together = (
+        TASK.run(context(loaded, tmp_path, engine(loaded, "int4"))),
+        replace(TASK, together=2).run(context(loaded, tmp_path, engine(loaded, "int4"))),
+    )
+    assert values(together) == pytest.approx(values(alone), abs=1e-9)
+
+
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_killed_and_run_again_makes_only_what_is_missing(loaded: TinyLoaded, tmp_path: Path, together: int) -> None:
+    task = replace(TASK, together=together)
+    undisturbed = task.run(context(loaded, tmp_path, engine(loaded, "int4")))
     made = engine(loaded, "int4")
     dying, sink = DyingSink(), DictSink()
     with pytest.raises(Killed):
-        TASK.run(context(loaded, tmp_path, made, dying))
+        task.run(context(loaded, tmp_path, made, dying))
     sink.done = dict(dying.done)
     first = dict(sink.done)
-    assert TASK.run(context(loaded, tmp_path, made, sink)) == undisturbed
+    assert task.run(context(loaded, tmp_path, made, sink)) == undisturbed
     assert {key: sink.done[key] for key in first} == first
 
 

@@ -4,7 +4,7 @@ The unquantized model (K and V in the compute dtype) answers shipped prompts gre
 same tokens are then replayed, teacher-forced, through the method's cache and compared with the unquantized model's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -40,6 +40,7 @@ class Fidelity:
         window: tokens of one stretch of ``text``.
         floor_prompts: prompts that are also replayed in chunks of 3 tokens: the same method, rounded in another order.
         layer_prompts: prompts that errors of K, V and attention output are taken over, by layer and head.
+        together: items replayed in one padded batch (at most engine.batch_size): more is faster on a GPU.
     """
 
     name: str = "fidelity"
@@ -51,14 +52,15 @@ class Fidelity:
     window: int = 256
     floor_prompts: int = 4
     layer_prompts: int = 4
+    together: int = 1
 
     def check(self, plan: "ModelPlan") -> None:
         """Raises UserError for an unreadable text, more prompts than there are, or answers beyond the context."""
         available = len(shipped("fidelity"))
         if not 1 <= self.prompts <= available:
             raise UserError(f"task.prompts={self.prompts} is not between 1 and {available}, the prompts that ship")
-        if self.max_replayed < 1 or self.answer_tokens < 1 or self.window < 2:
-            raise UserError("task.max_replayed and task.answer_tokens are at least 1, task.window at least 2")
+        if min(self.max_replayed, self.answer_tokens, self.together) < 1 or self.window < 2:
+            raise UserError("task.max_replayed, answer_tokens and together are at least 1, task.window at least 2")
         if self.text is not None and not Path(self.text).is_file():
             raise UserError(f"task.text={self.text} is not a file")
         option, tokens = ("answer_tokens", self.answer_tokens) if self.text is None else ("window", self.window)
@@ -72,8 +74,10 @@ class Fidelity:
     def run(self, ctx: TaskContext) -> TaskResult:
         reference = ctx.reference()
         items = self._items(ctx, reference)
-        numbered = ctx.progress(enumerate(items), len(items), "replay")
-        samples = [_sample(ctx, reference, item, at < self.floor_prompts) for at, item in numbered]
+        floored = {item.id for item in items[: self.floor_prompts]}
+        batches = [items[at : at + self.together] for at in range(0, len(items), self.together)]
+        made = (sample for batch in batches for sample in _samples(ctx, reference, batch, floored))
+        samples = list(ctx.progress(made, len(items), "replay"))
         layers = _layer_rows(ctx.engine, items[: self.layer_prompts])
         tables = {"layers": layers, "conditions": [self._conditions(ctx.engine, reference, items)]}
         return TaskResult((*summarize(samples, ctx.seed), *layer_metrics(layers)), tables)
@@ -132,11 +136,17 @@ def capped(items: Iterable[Replay], tokens: int) -> list[Replay]:
     return kept
 
 
-def _sample(ctx: TaskContext, reference: Any, item: Replay, with_floor: bool) -> Mapping[str, Any]:
-    """The comparison of one item, from the sink where an earlier run left it. One item's logits live at a time."""
-    if item.id not in ctx.sink.done:
-        ctx.sink.add(item.id, _measure(ctx.engine, reference, item, with_floor))
-    return ctx.sink.done[item.id]
+def _samples(
+    ctx: TaskContext, reference: Any, batch: Sequence[Replay], floored: Collection[str]
+) -> Iterator[Mapping[str, Any]]:
+    """The comparisons of one batch, from the sink where an earlier run left them all. A batch that is resumed is
+    replayed whole, so that its rows are rounded as they would have been; its logits live until it is done."""
+    if any(item.id not in ctx.sink.done for item in batch):
+        pairs = zip(batch, ctx.engine.replay(batch), reference.replay(batch), strict=True)
+        for item, method, expected in pairs:
+            if item.id not in ctx.sink.done:
+                ctx.sink.add(item.id, _measure(ctx.engine, item, method, expected, item.id in floored))
+    yield from (ctx.sink.done[item.id] for item in batch)
 
 
 def _exact_prefill(engine: Any) -> bool:
@@ -144,13 +154,12 @@ def _exact_prefill(engine: Any) -> bool:
     return engine.describe().get("prefill") == "exact"
 
 
-def _measure(engine: Any, reference: Any, item: Replay, with_floor: bool) -> dict[str, Any]:
-    (method,) = engine.replay([item])
+def _measure(engine: Any, item: Replay, method: Any, expected: Any, with_floor: bool) -> dict[str, Any]:
+    """``method`` and ``expected``: logits [len(answer), V] of the method and of the reference."""
     floor = None
     if with_floor and not _exact_prefill(engine):  # another first chunk would then be another method
         (rechunked,) = engine.replay([item], chunk=FLOOR_CHUNK)
         floor = compare(method, rechunked, item.answer).kl
-    (expected,) = reference.replay([item])
     found = compare(expected, method, item.answer)
     return {
         "prompt_tokens": len(item.prompt),
