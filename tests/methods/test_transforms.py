@@ -85,3 +85,11 @@ def test_value_rotation_comes_from_the_output_projection() -> None:
     turned = rotation.T @ moment @ rotation
     off_diagonal = turned - turned.diagonal().diag()
     assert float(off_diagonal.abs().max()) < 1e-3 * float(turned.diagonal().max())
+
+
+def test_nothing_is_rounded_to_the_models_dtype_before_the_quantizer() -> None:
+    """bf16 keys: codes are those of the exact rotation, as the fused kernel makes them."""
+    side = bind(load_method("bdr"), make_facts())[0].key
+    x, where = torch.randn(1, 6, 2, 64).to(torch.bfloat16), torch.arange(6)[None]
+    coarse, fine = side.encode(x, where), side.encode(x.float(), where)
+    assert all(torch.equal(coarse[name], fine[name]) for name in fine)

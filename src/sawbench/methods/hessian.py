@@ -74,13 +74,13 @@ class BoundRotation:
 
     def forward(self, x: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
-        return (x.to(wide) @ self.matrix.to(wide)).to(x.dtype)
+        return x.to(wide) @ self.matrix.to(wide)
 
     query = forward
 
     def inverse(self, x: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
-        return (x.to(wide) @ self.matrix.T.to(wide)).to(x.dtype)
+        return x.to(wide) @ self.matrix.T.to(wide)
 
     def shared(self) -> Mapping[str, Tensor]:
         return {"rotation": self.matrix}

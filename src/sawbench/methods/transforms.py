@@ -81,7 +81,8 @@ class BoundHadamard:
         return self.order
 
     def forward(self, x: Tensor) -> Tensor:
-        return hadamard(x, self.order)
+        """At least float32: rounding to the model's bf16 before quantizing is the authors' code's, not the method's."""
+        return hadamard(x.to(torch.promote_types(x.dtype, torch.float32)), self.order)
 
     query = inverse = forward
 
