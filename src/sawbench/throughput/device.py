@@ -55,18 +55,24 @@ def seconds(run: Callable[[], object], device: torch.device, repeats: int = REPE
 def measure_rates(device: torch.device, dtype: torch.dtype = torch.bfloat16) -> DeviceRates:
     """Copy and read bandwidth over gigabytes, and the rate of a large square matrix product in ``dtype``; once a
     process."""
-    size, side = SIZES[device.type]
-    copy, read = _bandwidths(size, device)
+    side = SIZES[device.type][1]
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     matmul = 2 * side**3 / seconds(lambda: a @ b, device)
-    return DeviceRates(device_name(device), str(dtype).removeprefix("torch."), copy, read, matmul)
+    name = str(dtype).removeprefix("torch.")
+    return DeviceRates(device_name(device), name, copy_bandwidth(device), read_bandwidth(device), matmul)
 
 
-def _bandwidths(size: int, device: torch.device) -> tuple[float, float]:
-    source = torch.ones(size // 4, dtype=torch.float32, device=device)
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes per second, read plus written, of a copy of gigabytes."""
+    source = torch.ones(SIZES[device.type][0] // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
-    copied = seconds(lambda: target.copy_(source), device)
-    return 2 * size / copied, size / seconds(lambda: source.sum(), device)
+    return 2 * source.nbytes / seconds(lambda: target.copy_(source), device)
+
+
+def read_bandwidth(device: torch.device) -> float:
+    """Bytes per second of a sum over gigabytes."""
+    source = torch.ones(SIZES[device.type][0] // 4, dtype=torch.float32, device=device)
+    return source.nbytes / seconds(lambda: source.sum(), device)
 
 
 def device_name(device: torch.device) -> str:

@@ -14,7 +14,6 @@ from sawbench.throughput.store_cases import prefill_cases, store_cases
 GRAPH_MICROSECONDS = 2_000
 """A graph repeats a kernel for about so long, so that launching the graph does not count."""
 REPLAYS = 15
-COPY_BYTES = 2 << 30
 RESERVE = 6 << 30
 
 
@@ -42,14 +41,6 @@ class Row:
     vs_bf16: float | None = None
     error: float | None = None
     note: str = ""
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Bytes per second, read plus written, of a large copy on ``device``: what every floor is computed from."""
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device).random_()
-    target = torch.empty_like(source)
-    times = [_elapsed(lambda: target.copy_(source)) for _ in range(REPLAYS)]
-    return 2 * COPY_BYTES / (statistics.median(times) * 1e-6)
 
 
 def graph_times(steps: Iterable[Callable[[], object]]) -> list[float]:

@@ -12,11 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
-from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relative_error
+from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, outlier_bias, relative_error
 from sawbench_kernels.hadamard.op import hadamard
-from sawbench_kernels.key_bias import Rotary, split_bias
 from sawbench_kernels.kmeans_assign.op import KMeansAssign
-from sawbench_kernels.paged_decode.naive import KeyBias
 from sawbench_kernels.paged_prefill import PagedPrefill, plan_prefill
 from sawbench_kernels.paged_prefill.naive import paged_prefill
 from sawbench_kernels.pages import PageLayout
@@ -53,7 +51,7 @@ class Cache:
         layout = PageLayout(heads, dim, shape.page_size, *self.bits, key_centroids=count, value_centroids=count)
         books: Any = torch.randn(2, heads, count, dim, device=device) if count else (None, None)
         key: Any = torch.linalg.qr(torch.randn(dim, dim, device=device))[0] if self.dense else self.orders[0]
-        bias = _bias(heads, dim, self.pairs) if self.pairs != 0 else None
+        bias = outlier_bias(heads, dim, self.pairs) if self.pairs != 0 else None
         return StoreSpec(layout, SideSpec(key, books[0]), SideSpec(self.orders[1], books[1]), bias)
 
 
@@ -182,12 +180,3 @@ def _prepare_sdpa(backend: SDPBackend, shape: KernelShape, chunk: int, device: t
         return relative_error(step()[0, :, rows], scores.masked_fill(~seen, float("-inf")).softmax(-1) @ values)
 
     return Prepared((step,), error)
-
-
-def _bias(heads: int, dim: int, pairs: int | None) -> KeyBias:
-    """A key bias of which a few rotary pairs of every head stand out, as in the Qwen2 family's worst layers."""
-    half = torch.arange(dim // 2)
-    bias = torch.randn(heads, dim, generator=torch.Generator().manual_seed(0))
-    bias[:, dim // 2 - BIASED : dim // 2] *= 60
-    rotary = Rotary(torch.stack((half, half + dim // 2), -1), 1e6 ** (-half.to(torch.float64) / (dim // 2)), 1.0)
-    return KeyBias(split_bias(bias, rotary, pairs), rotary)

@@ -12,7 +12,8 @@ import torch
 from omegaconf import DictConfig
 
 from sawbench.core.errors import UserError, illegal
-from sawbench.throughput.kernel_bench import FAMILIES, SHAPES, Row, copy_bandwidth, measure_shape
+from sawbench.throughput.device import copy_bandwidth
+from sawbench.throughput.kernel_bench import FAMILIES, SHAPES, Row, measure_shape
 from sawbench.throughput.kernel_cases import PEERS, Case
 from sawbench.throughput.ledger import Ledger, provenance
 
