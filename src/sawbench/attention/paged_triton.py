@@ -38,8 +38,10 @@ def stored_bits(quantizer: Any, head_dim: int) -> int:
         case AffineInt():
             what = f"{quantizer.bits} bits, group {quantizer.group}, storage {quantizer.storage}"
             raise Unservable(f"the kernels read 4 or 8 bits with one fp16 pair a head, not {what}: attention=naive")
-        case _:
+        case Raw():
             raise Unservable(f"the kernels do not read K or V kept in {quantizer.dtype}: attention=naive")
+        case _:
+            raise Unservable(f"the kernels do not read what {type(quantizer).__name__} stores: attention=naive")
 
 
 def page_layout(layer: BoundLayer, shape: KVShape, page_size: int, dtype: torch.dtype) -> PageLayout:

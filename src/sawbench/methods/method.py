@@ -10,15 +10,17 @@ from torch import Tensor
 from sawbench.methods.offsets import NoOffset
 from sawbench.methods.parts import (
     BoundOffset,
+    BoundQuantizer,
     BoundTransform,
     Calibrated,
     LayerSample,
     ModelFacts,
     Planes,
+    Quantizer,
     SideName,
     Site,
 )
-from sawbench.methods.quantizers import Quantizer, Raw
+from sawbench.methods.quantizers import Raw
 from sawbench.methods.store import SideStore, TokenStore
 from sawbench.methods.transforms import Identity
 
@@ -46,7 +48,7 @@ class Side:
 
     def bind(self, site: Site) -> "BoundSide":
         offset, transform = self.offset.bind(site), self.transform.bind(site)
-        return BoundSide(offset, transform, self.quantizer, site.facts.shape.head_dim, site.device)
+        return BoundSide(offset, transform, self.quantizer.bind(site), site.facts.shape.head_dim, site.device)
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,22 @@ class BoundSide:
 
     offset: BoundOffset
     transform: BoundTransform
-    quantizer: Quantizer
+    quantizer: BoundQuantizer
     head_dim: int
     device: torch.device
 
     def encode(self, x: Tensor, positions: Tensor) -> Planes:
-        """Bytes to store for x [B, T, H, D] at ``positions`` [B, T]."""
+        """Bytes to store for x [B, T, H, D] at ``positions`` [B, T], T a multiple of the quantizer's span."""
         planes = self.offset.describe(x)
-        return planes | self.quantizer.encode(self._reduced(x, planes, positions))
+        return planes | self.quantizer.encode(self.reduced(x, planes, positions))
 
     def residual(self, x: Tensor, positions: Tensor) -> Tensor:
         """What meets the quantizer: x minus its offset, transformed."""
-        return self._reduced(x, self.offset.describe(x), positions)
+        return self.reduced(x, self.offset.describe(x), positions)
 
-    def _reduced(self, x: Tensor, planes: Planes, positions: Tensor) -> Tensor:
-        """The subtraction is at least float32: it cancels almost all of a large bias."""
+    def reduced(self, x: Tensor, planes: Planes, positions: Tensor) -> Tensor:
+        """The same where the offset's ``planes`` are known. The subtraction is at least float32: it cancels almost all
+        of a large bias."""
         wide = torch.promote_types(x.dtype, torch.float32)
         offset = self.offset.value(planes, positions, wide)
         return self.transform.forward(x if offset is None else x.to(wide) - offset)
@@ -84,7 +87,15 @@ class BoundSide:
 
     def new_store(self) -> SideStore:
         """An empty store for the rows of a batch."""
-        return TokenStore(self)
+        return self.quantizer.new_store(self)
+
+    def token_bytes(self, heads: int) -> float:
+        """Bytes that a token of ``heads`` heads takes once it is encoded, counted on what an encoding really makes."""
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(1, self.quantizer.span, heads, self.head_dim, generator=generator)
+        where = torch.zeros(1, self.quantizer.span, dtype=torch.int32, device=self.device)
+        planes = self.encode(x.to(self.device), where)
+        return sum(plane.nbytes for plane in planes.values()) / self.quantizer.span
 
     def read(self, store: SideStore, positions: Tensor, dtype: torch.dtype) -> Tensor:
         """The approximation of x itself, [B, S, H, D], for all tokens of a store."""
@@ -127,6 +138,16 @@ class KVMethod:
         """Raise UserError where the method cannot serve the model; needs no weights."""
         for name, side in self.sides():
             side.check(facts, name)
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether answers must be replayed token by token to show what decoding shows."""
+        return any(side.quantizer.stepwise for _, side in self.sides())
+
+    @property
+    def unservable(self) -> str:
+        """Why its bytes fit no uniform pages, the first reason of K or V; empty where a paged engine serves it."""
+        return next((side.quantizer.unservable for _, side in self.sides() if side.quantizer.unservable), "")
 
     @property
     def calibration_tokens(self) -> int:

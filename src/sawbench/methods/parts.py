@@ -6,13 +6,17 @@ load, and ``bind`` makes the per-layer object that does the work. Every tensor o
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from sawbench.core.shape import KVShape
 from sawbench_kernels.key_bias import Rotary
+
+if TYPE_CHECKING:
+    from sawbench.methods.method import BoundSide
+    from sawbench.methods.store import SideStore
 
 SideName = Literal["key", "value"]
 Planes = dict[str, Tensor]
@@ -125,4 +129,47 @@ class BoundOffset(Protocol):
 
     def shared(self) -> Mapping[str, Tensor]:
         """Tensors held once for the model (codebooks, means): counted apart from the bits of a token."""
+        ...
+
+
+class Quantizer(Part, Protocol):
+    """Numbers to bytes, as a configuration names it."""
+
+    @property
+    def stepwise(self) -> bool:
+        """What a token sees of the others depends on how many were written at once: answers are replayed one by one."""
+        ...
+
+    @property
+    def unservable(self) -> str:
+        """Why its bytes fit no uniform pages; empty where they do."""
+        ...
+
+    def bind(self, site: Site) -> "BoundQuantizer":
+        """The quantizer of one side of one layer."""
+        ...
+
+
+class BoundQuantizer(Protocol):
+    """Numbers to bytes and back, on one side of one layer."""
+
+    @property
+    def span(self) -> int:
+        """Neighbouring tokens that are encoded together: 1, or a group that shares a range."""
+        ...
+
+    def bytes_per_vector(self, head_dim: int) -> float:
+        """Bytes of one head's vector of one token once it is encoded; the mean where heads or tokens share them."""
+        ...
+
+    def encode(self, x: Tensor) -> Planes:
+        """Planes of x [B, T, H, D], T a multiple of ``span``, with leading dimensions [B, T / span]."""
+        ...
+
+    def decode(self, planes: Planes, head_dim: int, dtype: torch.dtype) -> Tensor:
+        """The approximation [B, T, H, D]."""
+        ...
+
+    def new_store(self, side: "BoundSide") -> "SideStore":
+        """An empty store for the rows of a batch."""
         ...

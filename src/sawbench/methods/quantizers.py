@@ -1,22 +1,40 @@
 """Quantizers: a tensor to integers with a scale and a zero, those to bytes, and both ways back."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from sawbench.core.errors import illegal
-from sawbench.methods.parts import ModelFacts, Planes, SideName
+from sawbench.methods.parts import ModelFacts, Planes, SideName, Site
+from sawbench.methods.store import TokenStore
 from sawbench_kernels.packing import pack, packed_bytes, unpack
 from sawbench_kernels.quantize_store.naive import Affine, Storage, dequantize, quantize
+
+if TYPE_CHECKING:
+    from sawbench.methods.method import BoundSide
 
 RAW_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 PAIR_BYTES = {"fp16": 4, "fp32": 8, "fp32_unrounded": 8}
 
 
+class TokenByToken:
+    """What quantizers share in which no token's bytes depend on another's."""
+
+    span: ClassVar[int] = 1
+    stepwise: ClassVar[bool] = False
+    unservable: ClassVar[str] = ""
+
+    def bind(self, site: Site) -> Self:
+        return self
+
+    def new_store(self, side: "BoundSide") -> TokenStore:
+        return TokenStore(side)
+
+
 @dataclass(frozen=True)
-class Raw:
+class Raw(TokenByToken):
     """No quantizer: the values in ``dtype``; ``compute`` keeps whatever the model computes in (the reference)."""
 
     dtype: Literal["bfloat16", "float16", "float32", "compute"] = "bfloat16"
@@ -37,7 +55,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class AffineInt:
+class AffineInt(TokenByToken):
     """Asymmetric integers of ``bits`` bits, one scale and zero for each token, head and group of dimensions.
 
     ``group`` "head" spans the whole head, as the paper does; a number makes groups of that many neighbouring
@@ -76,6 +94,3 @@ class AffineInt:
         codes = unpack(planes["codes"], self.bits, head_dim)
         scale, zero = planes["pair"].unbind(-1)
         return dequantize(Affine(codes, scale, zero), self.storage, dtype)
-
-
-Quantizer = Raw | AffineInt
