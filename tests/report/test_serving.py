@@ -73,6 +73,15 @@ def test_the_papers_ratios_are_found_by_model_method_and_load(root: Path) -> Non
     assert found["qwen3-4b", "hessian_bdr", "d8192_1024", 32].ratio == pytest.approx(1051.0 / 1030.5)
 
 
+def test_figures_4_and_7_are_cells_beside_the_sweeps() -> None:
+    found = paper_loads.cells(Study.read(ROOT / "results"))
+    for model, batch in (("qwen3-4b", 1), ("qwen3-32b", 256), ("glm-4.7", 16)):
+        assert {(model, label, "d8192_1024", batch) for label in ("bf16", "int4", "bdr")} <= found.keys()
+    unfused = found["qwen3-4b", "bdr fused=False", "d8192_1024", 8]
+    assert "method=bdr engine.fused=false load=d8192_1024" in unfused.command
+    assert compose("bench", unfused.command.split()[4:]).engine.fused is False
+
+
 def test_loads_that_did_not_run_have_a_command_that_composes(root: Path) -> None:
     *_, missing = serving.contents(Study.read(root))
     assert isinstance(missing, Table)

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from sawbench.report.content import Drawing, Table, Value
 from sawbench.report.fidelity import slug
 from sawbench.report.records import Number, Study
-from sawbench.report.style import colour, headline, label_points, look
+from sawbench.report.style import HALO, colour, headline, label_points, look
 
 SHAPE = ["query_heads", "kv_heads", "head_dim", "page_size"]
 NEEDED = {"family", "kernel", "batch", "context", "time_us", "fraction", "vs_bf16", *SHAPE}
@@ -30,18 +30,46 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
             continue
         for family, rows in frame.groupby("family", sort=False):
             timed = rows[rows["time_us"].notna()]
-            if not timed.empty:
-                yield drawing(slug("kernels", name, str(family), "fraction"), str(family), timed, "fraction", name)
-            if timed["vs_bf16"].notna().any():
-                yield drawing(slug("kernels", name, str(family), "ratio"), str(family), timed, "vs_bf16", name)
+            for value, ending in (("fraction", "fraction"), ("vs_bf16", "ratio")):
+                if timed[value].notna().any():
+                    draw = curves if timed.groupby("batch")["context"].nunique().max() > 1 else bars
+                    yield draw(slug("kernels", name, str(family), ending), str(family), timed, value, name)
             yield table(slug("kernels", name, str(family)), str(family), rows)
 
 
-def drawing(name: str, family: str, rows: pd.DataFrame, value: str, source: str) -> Drawing:
-    """One panel a batch size, at the shape of heads and pages that has most rows; one line a kernel."""
+def most_common(rows: pd.DataFrame, value: str) -> tuple[pd.DataFrame, str]:
+    """Rows that have ``value``, of the heads and pages that most of them share, and what those are."""
     rows = rows[rows[value].notna()]
     shape = rows[SHAPE].value_counts().index[0]
-    chosen = rows[(rows[SHAPE] == list(shape)).all(axis=1)]
+    heads = "{}/{} query and KV heads, head size {}, pages of {} tokens".format(*shape)
+    return rows[(rows[SHAPE] == list(shape)).all(axis=1)], heads
+
+
+def bars(name: str, family: str, rows: pd.DataFrame, value: str, source: str) -> Drawing:
+    """One panel a shape, one bar a kernel: for batches that were measured at one context each."""
+    chosen, heads = most_common(rows, value)
+    chosen = chosen.sort_values("batch", kind="stable")
+    names = chosen["batch"].astype(str) + " x " + (chosen["context"] / 1024).map("{:g}k".format)
+    shapes = list(chosen.groupby(names, sort=False))
+    most = max(len(kernels) for _, kernels in shapes)
+    with look():
+        figure = Figure(figsize=(1.5 + 2.6 * len(shapes), 1.1 + 0.24 * most), layout="constrained")
+        for axes, (shape, kernels) in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
+            labels = [str(kernel) for kernel in kernels["kernel"]]
+            drawn = axes.barh(labels, kernels[value], color=[tint(kernel) for kernel in labels])
+            axes.bar_label(drawn, fmt=" %.2f", fontsize=7, path_effects=[HALO])
+            axes.axvline(1.0, color="#888888", linewidth=0.8)
+            axes.set(title=shape, xlim=(0, 1.18 * max(1.0, chosen[value].max())))
+            axes.invert_yaxis()
+            axes.grid(False, axis="y")
+        figure.supxlabel(LABELS[value], fontsize=9)
+        headline(figure, f"{family}, batch x context: {TITLES[value]}")
+    return Drawing(name, f"{family}: {TITLES[value]}", f"{heads}. {CAPTIONS[value]}", figure, [f"kernels/{source}.csv"])
+
+
+def curves(name: str, family: str, rows: pd.DataFrame, value: str, source: str) -> Drawing:
+    """One panel a batch size, one line a kernel over context."""
+    chosen, heads = most_common(rows, value)
     batches = sorted(chosen["batch"].unique())
     columns = min(len(batches), PANELS)
     lines = -(-len(batches) // columns)
@@ -55,7 +83,6 @@ def drawing(name: str, family: str, rows: pd.DataFrame, value: str, source: str)
         headline(figure, f"{family}: {TITLES[value]}")
         for axes, batch in zip(panels, batches, strict=True):
             label_points(axes, _ends(chosen[chosen["batch"] == batch], value), gap=9.5, size=7)
-    heads = "{}/{} query and KV heads, head size {}, pages of {} tokens".format(*shape)
     return Drawing(name, f"{family}: {TITLES[value]}", f"{heads}. {CAPTIONS[value]}", figure, [f"kernels/{source}.csv"])
 
 
@@ -63,9 +90,9 @@ TITLES = {"fraction": "share of the bandwidth bound", "vs_bf16": "speed against 
 LABELS = {"fraction": "floor / time (1: copy bandwidth)", "vs_bf16": "time of best BF16 peer / time"}
 CAPTIONS = {
     "fraction": "Floor: bytes that a step must move over the copy bandwidth measured in the same run. Medians of "
-    "CUDA-graph replays. Dashed: peers.",
+    "CUDA-graph replays. A copy writes half of its bytes: a kernel that only reads can pass 1. Grey: peers.",
     "vs_bf16": "Best BF16: the fastest of torch SDPA's backends and our own paged BF16 on the same shape in the same "
-    "process. Dashed: peers.",
+    "process. Grey: peers.",
 }
 
 

@@ -8,6 +8,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+HALO = withStroke(linewidth=2, foreground="white")
+"""Round a label, so that lines that it crosses do not strike it out."""
 
 Label = tuple[float, float, str, str]
 """x, y, text, colour."""
@@ -125,7 +129,7 @@ def label_points(
             axes.annotate(
                 text, (x, y), (edge - places[index][0], height - places[index][1]), textcoords="offset points",
                 color=tint, fontsize=size, ha="right" if left else "left", va="center", arrowprops=thread,
-                annotation_clip=False,
+                annotation_clip=False, path_effects=[HALO],
             )  # fmt: skip
 
 
