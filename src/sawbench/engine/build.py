@@ -20,22 +20,23 @@ def build_engine(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Ma
     Raises:
         UserError: as ``check_engine``.
     """
-    check_engine(config)
+    check_engine(config, method)
     return ENGINES[config.name].build(config, loaded, method, tensors)
 
 
-def check_engine(config: Any) -> None:
+def check_engine(config: Any, method: KVMethod) -> None:
     """Needs no weights.
 
     Raises:
-        UserError: an engine, attention backend or prefill that does not exist, or not together.
+        UserError: an engine, attention backend or prefill that does not exist, or not together; a method that the
+            engine cannot serve.
     """
     if config.name not in ENGINES:
         raise illegal("engine", config.name, ENGINES)
-    ENGINES[config.name].check(config)
+    ENGINES[config.name].check(config, method)
 
 
-def _check_hf(config: Any) -> None:
+def _check_hf(config: Any, method: KVMethod) -> None:
     if config.prefill not in PREFILLS:
         raise illegal("prefill", config.prefill, PREFILLS)
     if config.attention not in ("auto", "naive"):
@@ -49,7 +50,7 @@ def _hf(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str
 
 
 class Builder(NamedTuple):
-    check: Callable[[Any], None]
+    check: Callable[[Any, KVMethod], None]
     build: Callable[[Any, LoadedModel, KVMethod, Mapping[str, Tensor]], Any]
 
 

@@ -24,7 +24,9 @@ class HFEngine:
     """One loaded model with one method's cache behind it.
 
     ``chunk`` > 0 writes prompts ``chunk`` tokens at a time; ``prefill`` quantized lets a prompt's tokens attend to what
-    is stored, as the paper's system does, exact to the unquantized chunk (whole prompts only).
+    is stored, as the paper's system does, exact to the unquantized chunk (whole prompts only). Where what a token sees
+    depends on the chunk (a method that is ``stepwise``) answers are replayed token by token, and chunked prompts run
+    one by one, since padding would move their cuts.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class HFEngine:
     ) -> None:
         self.loaded, self.method = loaded, method
         self.model, self.tokenizer, self.max_length = loaded.model, loaded.tokenizer, loaded.max_length
-        self.batch_size, self.chunk, self.prefill = batch_size, chunk, prefill
+        self.batch_size, self.chunk, self.prefill = 1 if chunk and method.stepwise else batch_size, chunk, prefill
         self.device = next(self.model.parameters()).device
         self.layers = method.bind(loaded.facts, tensors, self.device)
         self.fullest = CacheReport({}, 0, 0)
@@ -93,6 +95,10 @@ class HFEngine:
         Under exact prefill an item's prompt alone is its first chunk, or no answer token would read what is stored.
         """
         size = self.chunk if chunk is None else chunk
+        if self.method.stepwise:
+            for batch in _batches(items, 1 if size else self.batch_size):
+                yield from self._replay_stepwise(batch, size)
+            return
         for batch in _batches(items, 1 if self.prefill == "exact" else self.batch_size):
             yield from self._replay(batch, len(batch[0].prompt) if self.prefill == "exact" else 0, size)
 
@@ -104,6 +110,19 @@ class HFEngine:
         logits = self._forward(ids, mask, cache, keep, [*range(first, total, chunk or total)])
         self._note(cache)
         return [row[keep - 1 - len(r.answer) : keep - 1] for row, r in zip(logits, batch, strict=True)]
+
+    @torch.inference_mode()
+    def _replay_stepwise(self, batch: Sequence[Replay], chunk: int) -> list[Tensor]:
+        """Prompts as ``generate`` writes them, then one answer token of every row a forward; shorter answers go on with
+        token 0, which nobody reads."""
+        ids, mask = left_padded([r.prompt for r in batch], self.device)
+        start, steps = ids.shape[1], max(len(r.answer) for r in batch)
+        answers = torch.tensor([[*r.answer, *[0] * (steps - len(r.answer))] for r in batch], device=self.device)
+        ids, mask = torch.cat((ids, answers), 1), torch.cat((mask, torch.ones_like(answers)), 1)
+        cache, cuts = self.new_cache(), [*range(0, start, chunk or start), *range(start, start + steps)]
+        logits = self._forward(ids, mask, cache, steps + 1, cuts)
+        self._note(cache)
+        return [row[: len(r.answer)] for row, r in zip(logits, batch, strict=True)]
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: QuantizedCache, keep: int, cuts: Sequence[int] = ()) -> Tensor:
         """Logits of the last ``keep`` positions, [B, keep, V], float32 or wider, chunk by chunk between ``cuts``."""
@@ -162,6 +181,7 @@ class HFEngine:
             "attention": "naive",
             "prefill": self.prefill,
             "chunk": self.chunk,
+            "stepwise": self.method.stepwise,
             "compute_dtype": str(self.model.dtype).removeprefix("torch."),
             "device": str(self.device),
             "transformers": transformers.__version__,

@@ -95,6 +95,8 @@ def _attempt(cell: Cell) -> dict[str, Any]:
         "gpus": "; ".join(machine.get("gpus") or ()),
         "versions": pairs(_mapping(last.get("versions"))),
         **{side: "; ".join(parts) for side, parts in _mapping(last.get("stored")).items()},
+        "servable": last.get("servable"),
+        "servable_reason": last.get("servable_reason"),
         "attempts": len(cell.attempts()),
         "command": portable(str(last.get("command", ""))),
     }

@@ -154,10 +154,15 @@ def _exact_prefill(engine: Any) -> bool:
     return engine.describe().get("prefill") == "exact"
 
 
+def _depends_on_chunks(engine: Any) -> bool:
+    """Whether a prompt in other chunks is another method, so that comparing the two shows no rounding."""
+    return _exact_prefill(engine) or bool(engine.describe().get("stepwise"))
+
+
 def _measure(engine: Any, item: Replay, method: Any, expected: Any, with_floor: bool) -> dict[str, Any]:
     """``method`` and ``expected``: logits [len(answer), V] of the method and of the reference."""
     floor = None
-    if with_floor and not _exact_prefill(engine):  # another first chunk would then be another method
+    if with_floor and not _depends_on_chunks(engine):
         (rechunked,) = engine.replay([item], chunk=FLOOR_CHUNK)
         floor = compare(method, rechunked, item.answer).kl
     found = compare(expected, method, item.answer)

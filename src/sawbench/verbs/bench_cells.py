@@ -115,9 +115,9 @@ def cells_of(config: DictConfig, first: DictConfig) -> list[Cell]:
         raise illegal("measure", config.measure, FILES)
     if config.engine.name != "paged":
         raise UserError(f"bench measures engine=paged: engine={config.engine.name} has no continuous batching")
-    if not config.estimate:  # an estimate is for another machine than this one
-        check_engine(config.engine)
     plan, method = plan_model(config.model), instantiate(config.method, "method")
+    if not config.estimate:  # an estimate is for another machine than this one
+        check_engine(config.engine, method)
     method.check(plan.facts)
     levels = loads(config.load)
     steps = 0 if config.measure in ("load", "peer") else RESIDENT_STEPS

@@ -48,8 +48,8 @@ class Job:
         dtype = choose_dtype(plan.dtype, device)
         method, task = instantiate(config.method, "method"), instantiate(config.task, "task")
         method.check(plan.facts)
-        config = with_engine(config, device, task)
-        check_engine(config.engine)
+        config = with_engine(config, device, task, method)
+        check_engine(config.engine, method)
         task.check(plan)
         job = cls(config, plan, method, task, device, dtype)
         job.identity()  # reads the texts that it digests, and refuses those that cannot be read
@@ -96,9 +96,9 @@ class Job:
         engine = build_engine(self.config.engine, loaded, self.method, tensors)
         stored = effective_parts(self.method, self.plan.shape.head_dim)
         has_bias = loaded.facts.key_bias is not None
-        cell.environment(
-            environment() | {"engine": engine.describe(), "stored": stored, "model_has_key_bias": has_bias}
-        )
+        said = {"engine": engine.describe(), "stored": stored, "model_has_key_bias": has_bias}
+        servable = {"servable": not self.method.unservable, "servable_reason": self.method.unservable}
+        cell.environment(environment() | said | servable)
 
         reference = instantiate(group_config("method", "reference"), "method")
         context = TaskContext(
@@ -118,8 +118,9 @@ class Job:
         return result
 
 
-def with_engine(config: DictConfig, device: torch.device, task: Task) -> DictConfig:
-    """The configuration with engine=auto made one: the task's own, else paged on a CUDA device, else hf.
+def with_engine(config: DictConfig, device: torch.device, task: Task, method: KVMethod) -> DictConfig:
+    """The configuration with engine=auto made one: the task's own, else paged on a CUDA device where pages hold what
+    the method stores, else hf.
 
     Raises:
         UserError: another engine was named than the one that the task needs.
@@ -129,8 +130,8 @@ def with_engine(config: DictConfig, device: torch.device, task: Task) -> DictCon
         if needed not in (None, config.engine.name):
             raise UserError(f"engine={config.engine.name} cannot serve task={task.name}, which needs engine={needed}")
         return config
-    config = config.copy()
-    config.engine = group_config("engine", needed or ("paged" if device.type == "cuda" else "hf"))
+    config, pages = config.copy(), device.type == "cuda" and not method.unservable
+    config.engine = group_config("engine", needed or ("paged" if pages else "hf"))
     return config
 
 

@@ -48,11 +48,16 @@ def model_row(name: str, plan: ModelPlan) -> Sequence[str]:
 
 
 def methods() -> str:
-    rows = []
+    """Methods with the bits of a token; below, why no page holds the bytes of some."""
+    rows, refused = [], []
     for name in choices("method"):
         method = instantiate(group_config("method", name), f"method={name}")
-        rows.append([name, f"{bits_per_value(method):.2f}", str(method.calibration_tokens or "-"), method.about])
-    return table(["method", "bits per value", "calibration tokens", "what it stores"], rows)
+        bits, tokens = f"{bits_per_value(method):.2f}", str(method.calibration_tokens or "-")
+        rows.append([name, bits, tokens, "no" if method.unservable else "yes", method.about])
+        if method.unservable:
+            refused.append(f"{name} is not servable (engine=hf runs it): {method.unservable}")
+    shown = table(["method", "bits per value", "calibration tokens", "servable", "what it stores"], rows)
+    return "\n".join([shown, *refused])
 
 
 def bits_per_value(method: KVMethod) -> float:

@@ -28,7 +28,7 @@ def build_paged(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Map
     Raises:
         UserError: an option that is not legal, a backend that cannot serve the method here, a pool without pages.
     """
-    check_paged(config)
+    check_paged(config, method)
     device = next(loaded.model.parameters()).device
     layers = method.bind(loaded.facts, tensors, device)
     cache = _cache(config, loaded, layers, device)
@@ -45,12 +45,14 @@ def build_paged(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Map
     )
 
 
-def check_paged(config: Any) -> None:
+def check_paged(config: Any, method: KVMethod) -> None:
     """Needs no weights.
 
     Raises:
-        UserError: an option that is not legal, or not on this machine.
+        UserError: a method whose bytes fit no uniform pages; an option that is not legal, or not on this machine.
     """
+    if method.unservable:
+        raise UserError(f"engine=paged cannot serve method={method.name}: {method.unservable}; engine=hf runs it")
     if config.attention not in BACKENDS:
         raise illegal("attention", config.attention, BACKENDS)
     if config.attention == "triton" and not torch.cuda.is_available():
