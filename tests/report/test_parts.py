@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.study import key_profile
-from sawbench.report import sensitivity
+from sawbench.report import keys, sensitivity
 from sawbench.report.content import Table, digits, text_of
 from sawbench.report.keys import crest, worst_head
 from sawbench.report.markdown import markdown
@@ -84,3 +84,18 @@ def test_heads_that_keep_more_bits_carry_their_number(tmp_path: Path) -> None:
     (tmp_path / "mixed_sensitivity.csv").write_text("\n".join(["model,layer,head,side,error,bits", *lines]) + "\n")
     (drawing,) = sensitivity.drawings(Study.read(tmp_path))
     assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["8"] * 3
+
+
+def test_every_method_has_a_panel_for_what_it_makes_of_the_same_keys() -> None:
+    rows = [
+        {"model": "m", "method": method, "options": "", "layer": 0, "head": 0, "channel": channel, "stage": stage,
+         "absmax": peak + channel, "rms": 1.0}
+        for method, after in (("bdr", 20.0), ("kbias_bdr", 2.0))
+        for stage, peak in (("before", 100.0), ("after", after))
+        for channel in range(4)
+    ]  # fmt: skip
+    staged = keys.staged(pd.DataFrame(rows))
+    assert list(dict.fromkeys(staged["stage"])) == ["before", "after bdr", "after kbias_bdr"]
+    assert list(staged.groupby("stage")["absmax"].max()) == [23.0, 5.0, 103.0]
+    figure = keys.profile("k", "m", staged, "x").figure
+    assert {text.get_text() for text in figure.axes[-1].texts} == set(staged["stage"])

@@ -128,15 +128,41 @@ def test_retrieval_has_a_line_and_a_row_for_each_method(tmp_path: Path) -> None:
     assert [row["method"] for row in rows(table)] == ["int4", "bf16"]
 
 
-SPLIT = """method,row,batch,context,step_us,value
-int4,MatMul,32,16384,60,60
-int4,Attention,32,16384,40,40
-int4,TOTAL,32,16384,100,100
-bdr,MatMul,32,16384,60,60
-bdr,Attention,32,16384,40,40
-bdr,set_kv,32,16384,20,20
-bdr,TOTAL,32,16384,120,120
+SPLIT = """model,method,options,row,batch,context,step_us,value,error
+m,int4,,MatMul,32,16384,60,60,
+m,int4,,Attention,32,16384,40,40,
+m,int4,,TOTAL,32,16384,100,100,
+m,bdr,,MatMul,32,16384,60,60,
+m,bdr,,Attention,32,16384,40,40,
+m,bdr,,set_kv,32,16384,20,20,
+m,bdr,,TOTAL,32,16384,120,120,
 """
+MORE = """m,bdr,fused=False,MatMul,32,16384,90,90,
+m,bdr,fused=False,TOTAL,32,16384,90,90,
+m,bdr,,MatMul,8,16384,7,7,
+m,bdr,,TOTAL,8,16384,7,7,
+m,kmeans,,,,,,,out of memory
+"""
+
+
+def test_splits_of_other_batches_and_of_unfused_rotations_are_not_mixed(root: Path) -> None:
+    (root / "throughput" / "split.csv").write_text(SPLIT + MORE)
+    tables = [part for part in decode_steps.contents(Study.read(root)) if isinstance(part, Table)]
+    assert [table.title.partition(": ")[2] for table in tables] == [
+        "m, batch 32, 16k context", "m, batch 8, 16k context"
+    ]  # fmt: skip
+    matmul = rows(tables[0])[0]
+    assert [matmul[f"{name} (ns)"] for name in ("bdr", "bdr fused=False")] == [Number(60), Number(90)]
+    assert rows(tables[1])[0]["bdr (ns)"] == Number(7)
+
+
+def test_table_7_stands_beside_the_batches_that_table_4_lacks() -> None:
+    study = Study.read(ROOT / "results")
+    seven = decode_steps.published(study, 8, 16384).set_index(["variant", "row"])["value"]
+    assert seven["INT4", "MatMul"] == pytest.approx(172030)
+    assert seven["Unfused", "outside rotation"] > 0
+    assert decode_steps.published(study, 8, 4096).empty
+    assert set(decode_steps.published(study, 32, 16384)["variant"]) == {"INT4", "Fused rotate-K", "Unfused"}
 
 
 def test_a_step_is_split_into_shares_that_sum_to_the_whole(root: Path) -> None:
@@ -154,13 +180,14 @@ def test_a_step_is_split_into_shares_that_sum_to_the_whole(root: Path) -> None:
 
 
 def test_overhead_and_floor_have_their_noise(root: Path) -> None:
-    head = "method_a,method_b,batch,context,overhead_pct,low_pct,high_pct"
-    (root / "throughput" / "overhead.csv").write_text(f"{head}\nint4,bdr,32,16384,0.4,0.1,0.8\n")
+    head = "model,method,base,batch,context,overhead_pct,low_pct,high_pct"
+    (root / "throughput" / "overhead.csv").write_text(f"{head}\nm,bdr,int4,32,16384,0.4,0.1,0.8\n")
     (root / "throughput" / "step.csv").write_text(
         "method,batch,context,step_ms,floor_ms,over_floor\nbf16,1,2048,4,3.2,1.25\n"
     )
     overhead, floor = decode_steps.contents(Study.read(root))
     assert isinstance(overhead, Table)
     assert isinstance(floor, Table)
+    assert rows(overhead)[0]["base"] == "int4"
     assert rows(overhead)[0]["overhead (%)"] == Number(0.4, 0.1, 0.8)
     assert rows(floor)[0]["step / floor"] == Number(1.25)

@@ -29,23 +29,61 @@ PARTS = {
     "Host": "#444444",
 }
 PUBLISHED = "published: Qwen3-32B, two H100, batch 32, 16k context"
-NAMES = ("model", "method", "method_a", "method_b", "batch", "context")
+NAMES = ("model", "method", "base", "batch", "context")
+STEP = ["model", "batch", "context"]
+PAPERS_STEP = (32, 16384)
+TABLE7 = {"Attn": "Attention", "norm etc": "Norm/Act/RoPE", "rotation": "outside rotation"}
+"""Parts that Table 7 names otherwise than Table 4."""
 
 
 def contents(study: Study) -> Iterator[Drawing | Table]:
-    """What each file of results/throughput holds of the three kinds."""
-    paper = study.paper.get("kernel_decode_breakdown_ns", pd.DataFrame())
+    """What each file of results/throughput holds of the three kinds; a split for each model, batch and context."""
     for name, frame in study.throughput.items():
-        if {"row", "method", "value"} <= set(frame.columns):
-            yield split(slug("decode-split", name), frame, paper, name)
-            yield split_table(slug("decode-split", name), frame, paper)
+        if "method" not in frame:
+            continue
+        frame = labelled(frame)
+        if {"row", "value", *STEP} <= set(frame.columns):
+            for _, rows in frame.dropna(subset=["value"]).groupby(STEP, sort=False):
+                yield from _splits(study, name, rows)
         if {"overhead_pct", "low_pct", "high_pct"} <= set(frame.columns):
-            yield overhead(slug("overhead", name), frame)
+            yield overhead(slug("overhead", name), frame.dropna(subset=["overhead_pct"]))
         if {"step_ms", "floor_ms", "over_floor"} <= set(frame.columns):
-            yield floors(slug("decode-floor", name), frame)
+            yield floors(slug("decode-floor", name), frame.dropna(subset=["step_ms"]))
 
 
-def split(name: str, frame: pd.DataFrame, paper: pd.DataFrame, source: str) -> Drawing:
+def _splits(study: Study, name: str, rows: pd.DataFrame) -> Iterator[Drawing | Table]:
+    """Picture and table of one model, batch and context."""
+    model, batch, context = (rows.iloc[0][column] for column in STEP)
+    step = int(batch), int(context)
+    stem = slug("decode", name, str(model), "{}x{}".format(*step))
+    title = f"{model}, batch {step[0]}, {step[1] / 1024:g}k context"
+    yield split(stem, title, rows, table4(study) if step == PAPERS_STEP else pd.DataFrame(), name)
+    yield split_table(stem, title, rows, published(study, *step))
+
+
+def labelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """Methods with their options: rotations left unfused are another row than fused ones."""
+    if "options" not in frame:
+        return frame
+    return frame.assign(method=(frame["method"] + " " + frame["options"].fillna("").astype(str)).str.strip())
+
+
+def table4(study: Study) -> pd.DataFrame:
+    """The paper's split at batch 32: ``row``, ``variant``, ``value`` in ns."""
+    return study.paper.get("kernel_decode_breakdown_ns", pd.DataFrame())
+
+
+def published(study: Study, batch: int, context: int) -> pd.DataFrame:
+    """What the paper has of this batch and context: Table 4, else Table 7 (which lists what differs alone)."""
+    table7 = study.paper.get("kernel_decode_by_batch_us", pd.DataFrame())
+    if (batch, context) == PAPERS_STEP or context != PAPERS_STEP[1] or table7.empty:
+        return table4(study) if (batch, context) == PAPERS_STEP else pd.DataFrame()
+    rows = table7[table7["batch"].astype(str).str.removeprefix("bs") == str(batch)]
+    names = rows["row"].str.extract(r"(?P<variant>\S+) (?P<row>.+)").replace({"row": TABLE7})
+    return names.assign(value=1000 * rows["value"])
+
+
+def split(name: str, title: str, frame: pd.DataFrame, paper: pd.DataFrame, source: str) -> Drawing:
     """Shares of a step, one bar a method; the paper's below, as shares too: its times are another machine's."""
     ours = shares(frame.rename(columns={"method": "variant"}))
     theirs = shares(paper) if not paper.empty else pd.DataFrame()
@@ -54,14 +92,14 @@ def split(name: str, frame: pd.DataFrame, paper: pd.DataFrame, source: str) -> D
         grids = [grid for grid in (ours, theirs) if len(grid)]
         heights = [len(grid) for grid in grids]
         panels = figure.subplots(len(grids), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, grid, title in zip(panels, grids, ("measured", PUBLISHED), strict=False):
-            _bars(axes, grid, title)
+        for axes, grid, above in zip(panels, grids, (f"measured: {title}", PUBLISHED), strict=False):
+            _bars(axes, grid, above)
         panels[-1].set_xlabel("share of a decode step (%)")
         keys = [Patch(color=PARTS[part], label=part) for part in PARTS if any(part in grid for grid in grids)]
         figure.legend(handles=keys, loc="outside lower center", ncols=8, fontsize=7.5, frameon=False)
         headline(figure, "Where a decode step's time goes")
     caption = "From a profiler pass of its own, never from a run whose time is reported."
-    return Drawing(name, "Decode step by part", caption, figure, [f"throughput/{source}.csv"])
+    return Drawing(name, f"Decode step by part: {title}", caption, figure, [f"throughput/{source}.csv"])
 
 
 def shares(frame: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +110,7 @@ def shares(frame: pd.DataFrame) -> pd.DataFrame:
     return grid.div(grid.sum(axis=1), axis=0) * 100
 
 
-def split_table(name: str, frame: pd.DataFrame, paper: pd.DataFrame) -> Table:
+def split_table(name: str, title: str, frame: pd.DataFrame, paper: pd.DataFrame) -> Table:
     """Nanoseconds of one layer in one step by part; the paper's in columns of their own."""
     ours = frame.pivot_table(index="row", columns="method", values="value", aggfunc="mean", sort=False)
     theirs = paper.pivot_table(index="row", columns="variant", values="value", sort=False) if len(paper) else paper
@@ -82,7 +120,8 @@ def split_table(name: str, frame: pd.DataFrame, paper: pd.DataFrame) -> Table:
         if any(value is not None for value in found):
             rows.append([part, *found])
     columns = ["part", *(f"{column} (ns)" for column in ours), *(f"paper: {column} (ns)" for column in theirs)]
-    return Table(name, "Decode step by part: one layer, one step", columns, rows, ["Paper: Table 4, another machine."])
+    notes = ["One layer in one step.", "Paper: Qwen3-32B on two H100, Table 4 at batch 32, Table 7 else."]
+    return Table(name, f"Decode step by part: {title}", columns, rows, notes)
 
 
 def overhead(name: str, frame: pd.DataFrame) -> Table:

@@ -2,7 +2,7 @@
 
 Any CSV of the results folder whose name ends in ``key_profile`` serves. Columns: model, layer, head, channel, stage
 (``before``, ``after``, or any other name: one panel each, in the order of the file), absmax and rms of post-RoPE K over
-tokens, in the units of K.
+tokens, in the units of K; where there is a column method too, a panel for what each of them makes of the same keys.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from sawbench.report.content import Drawing
 from sawbench.report.fidelity import slug
 from sawbench.report.records import Study
-from sawbench.report.style import headline, look
+from sawbench.report.style import headline, label_points, look
 
 STAGES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7")
 
@@ -28,34 +28,44 @@ def drawings(study: Study) -> Iterator[Drawing]:
     frames = {name: frame for name, frame in study.tables.items() if name.endswith("key_profile")}
     for name, frame in frames.items():
         for model, rows in frame.groupby("model", sort=True):
-            yield profile(f"keys-{slug(str(model))}", str(model), rows, f"{name}.csv")
+            yield profile(f"keys-{slug(str(model))}", str(model), staged(rows), f"{name}.csv")
+
+
+def staged(rows: pd.DataFrame) -> pd.DataFrame:
+    """The keys as they come, once, and then each method's under its name: every method met the same ones."""
+    if "method" not in rows:
+        return rows
+    labels = (rows["method"] + " " + rows["options"].fillna("")).str.strip() if "options" in rows else rows["method"]
+    before = rows[(rows["stage"] == "before") & (labels == labels.iloc[0])]
+    after = rows[rows["stage"] != "before"]
+    return pd.concat([before, after.assign(stage=after["stage"] + " " + labels[after.index])])
 
 
 def profile(name: str, model: str, rows: pd.DataFrame, source: str) -> Drawing:
-    """Above: largest |K| by layer and channel, one panel a stage. Below: the head with the worst outlier channel."""
+    """Above: largest |K| by layer and channel, one panel a stage. Below: the head with the largest channel of all."""
     stages = list(dict.fromkeys(rows["stage"]))
     layer, head = worst_head(rows[rows["stage"] == stages[0]])
     with look():
         figure = Figure(figsize=(max(9.0, 4.2 * len(stages)), 6.2), layout="constrained")
         grid = figure.add_gridspec(2, len(stages), height_ratios=(1.25, 1))
-        scale = LogNorm(max(float(rows["absmax"].min()), 1e-3), float(rows["absmax"].max()))
+        scale = LogNorm(max(float(rows["absmax"].quantile(0.02)), 1e-3), float(rows["absmax"].max()))
         maps = [figure.add_subplot(grid[0, at]) for at in range(len(stages))]
         for axes, stage in zip(maps, stages, strict=True):
             image = _map(axes, rows[rows["stage"] == stage], stage, scale)
         figure.colorbar(image, ax=maps, label="largest |K| over heads and tokens", pad=0.01)
-        _lines(figure.add_subplot(grid[1, :]), rows[(rows["layer"] == layer) & (rows["head"] == head)], stages)
+        below = figure.add_subplot(grid[1, :])
+        ends = _lines(below, rows[(rows["layer"] == layer) & (rows["head"] == head)], stages)
         headline(figure, f"{model}: one channel sets the scale of all")
+        label_points(below, ends)
     return Drawing(
         name, f"Key outliers by channel: {model}", _caption(model, rows, stages, layer, head), figure, [source]
     )
 
 
 def worst_head(rows: pd.DataFrame) -> tuple[int, int]:
-    """Layer and head whose largest channel stands highest above the root mean square of the head."""
-    heads = rows.groupby(["layer", "head"])
-    ratio = heads["absmax"].max() / np.sqrt(heads["rms"].apply(lambda x: (x**2).mean()))
-    layer, head = ratio.idxmax()
-    return int(layer), int(head)
+    """Layer and head of the largest channel of all: whose step is the coarsest."""
+    row = rows.nlargest(1, "absmax").iloc[0]
+    return int(row["layer"]), int(row["head"])
 
 
 def crest(rows: pd.DataFrame, layer: int, head: int) -> float:
@@ -72,18 +82,18 @@ def _map(axes: Axes, rows: pd.DataFrame, stage: str, scale: LogNorm) -> AxesImag
     return axes.imshow(grid, aspect="auto", cmap="cividis", norm=scale, interpolation="nearest")
 
 
-def _lines(axes: Axes, rows: pd.DataFrame, stages: list[str]) -> None:
+def _lines(axes: Axes, rows: pd.DataFrame, stages: list[str]) -> list[tuple[float, float, str, str]]:
+    """The curves, and the labels of their ends."""
+    ends = []
     for stage, tint in zip(stages, STAGES * len(stages), strict=False):
         line = rows[rows["stage"] == stage].sort_values("channel")
         axes.step(line["channel"], line["absmax"], where="mid", color=tint, linewidth=1.2)
-        axes.annotate(
-            stage, (line["channel"].iloc[-1], line["absmax"].iloc[-1]), (8, 0), textcoords="offset points",
-            color=tint, va="center", annotation_clip=False,
-        )  # fmt: skip
+        ends.append((float(line["channel"].iloc[-1]), float(line["absmax"].iloc[-1]), stage, tint))
     layer, head = rows["layer"].iloc[0], rows["head"].iloc[0]
     axes.set(yscale="log", xlabel="channel", ylabel="largest |K| over tokens (log)")
-    axes.set_title(f"layer {layer}, KV head {head}: the head with the highest outlier channel")
-    axes.margins(x=0.01)
+    axes.set_title(f"layer {layer}, KV head {head}: the head with the largest channel")
+    axes.set_xlim(-0.5, 1.09 * float(rows["channel"].max()))
+    return ends
 
 
 def _caption(model: str, rows: pd.DataFrame, stages: list[str], layer: int, head: int) -> str:

@@ -111,12 +111,19 @@ def drawing(name: str, title: str, rows: pd.DataFrame, source: str) -> Drawing:
             axes.margins(x=0.3)
         headline(figure, f"Throughput of {title}")
         for axes, (x, y, dress) in zip(drawn, panels, strict=True):
-            last = rows.dropna(subset=[x, y]).groupby("label", sort=False).tail(1)
-            ends = zip(last[x], last[y], last["label"], strict=True)
-            points = [(float(a), float(b), str(text), colour(str(text))) for a, b, text in ends]
-            label_points(axes, points, left=dress is _frontier)
+            lines = rows.dropna(subset=[x, y]).groupby("label", sort=False)
+            single = lines["concurrency"].nunique() == 1  # a point without a curve has room on its right
+            last = lines.tail(1)
+            alone = last["label"].map(single)
+            label_points(axes, _ends(last[~alone], x, y), left=dress is _frontier)
+            label_points(axes, _ends(last[alone], x, y))
     caption = "Exact lengths, end of sequence ignored; counts from token ids; warm-up outside the clock."
     return Drawing(name, f"Throughput of {title}", caption, figure, [f"throughput/{source}.csv"])
+
+
+def _ends(last: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, str, str]]:
+    names = map(str, last["label"])
+    return [(float(a), float(b), name, colour(name)) for a, b, name in zip(last[x], last[y], names, strict=True)]
 
 
 def _throughput(axes: Axes) -> None:

@@ -117,6 +117,8 @@ def label_points(
 
     Call it last: it reads the axes' final limits. ``gap`` in points.
     """
+    if not points:
+        return
     settle(axes.get_figure(root=True))
     scale = axes.figure.dpi / 72
     places = axes.transData.transform([(x, y) for x, y, _, _ in points]) / scale
