@@ -125,6 +125,8 @@ def label_points(
     for column in _columns([float(x) for x, _ in places], 24):
         edge = min(places[i][0] for i in column) - 14 if left else max(places[i][0] for i in column) + 14
         heights = spread([float(places[i][1]) for i in column], gap)
+        above = max(0.0, max(heights) - (axes.bbox.y1 / scale - gap / 2))  # a column stays below the title
+        heights = [height - above for height in heights]
         for index, height in zip(column, heights, strict=True):
             x, y, text, tint = points[index]
             thread = {"arrowstyle": "-", "color": tint, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
