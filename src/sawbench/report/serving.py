@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from sawbench.report import ranking
 from sawbench.report.content import Drawing, Table, Value
 from sawbench.report.fidelity import slug
 from sawbench.report.paper_loads import Key, PaperCell, cells, not_run
@@ -24,13 +25,15 @@ NEEDED = {"model", "method", "load", "concurrency", "output_tps"}
 
 
 def contents(study: Study) -> Iterator[Drawing | Table]:
-    """For each file and model: three figures a load, and the ratios; then the paper's loads that did not run here."""
+    """For each file: the order of methods; for each model three figures a load, and the ratios; then the paper's loads
+    that did not run here."""
     theirs, measured = cells(study), set[Key]()
     for name, frame in study.throughput.items():
         if not set(frame.columns) >= NEEDED:
             continue
         frame = labelled(frame)
         measured |= {place(row) for row in frame[frame["output_tps"].notna()].to_dict("records")}
+        yield from ranking.drawings(frame, theirs, name)
         for model, rows in frame.groupby("model", sort=False):
             for load, done in rows[rows["output_tps"].notna()].groupby("load", sort=False):
                 if done["concurrency"].nunique() > 1:
