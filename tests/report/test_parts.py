@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers.study import key_profile
 from sawbench.report import keys, sensitivity
 from sawbench.report.content import Table, digits, text_of
-from sawbench.report.keys import crest, worst_head
+from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
 from sawbench.report.pareto import _frontier, points
 from sawbench.report.records import Number, Run, Study
@@ -76,7 +76,7 @@ def test_rotation_lowers_the_peak_of_the_worst_head() -> None:
     before, after = (rows[rows["stage"] == stage] for stage in ("before", "after"))
     layer, head = worst_head(before)
     assert layer == 3
-    assert crest(before, layer, head) > 4 * crest(after, layer, head)
+    assert peak(before, layer, head) > 4 * peak(after, layer, head)
 
 
 def test_heads_that_keep_more_bits_carry_their_number(tmp_path: Path) -> None:

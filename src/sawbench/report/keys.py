@@ -7,7 +7,6 @@ tokens, in the units of K; where there is a column method too, a panel for what 
 
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -68,10 +67,9 @@ def worst_head(rows: pd.DataFrame) -> tuple[int, int]:
     return int(row["layer"]), int(row["head"])
 
 
-def crest(rows: pd.DataFrame, layer: int, head: int) -> float:
-    """Largest |K| of a head over its root mean square: what a scale shared by the head must pay for."""
-    chosen = rows[(rows["layer"] == layer) & (rows["head"] == head)]
-    return float(chosen["absmax"].max() / np.sqrt((chosen["rms"] ** 2).mean()))
+def peak(rows: pd.DataFrame, layer: int, head: int) -> float:
+    """Largest |K| of a head: what one scale for the head must reach."""
+    return float(rows[(rows["layer"] == layer) & (rows["head"] == head)]["absmax"].max())
 
 
 def _map(axes: Axes, rows: pd.DataFrame, stage: str, scale: LogNorm) -> AxesImage:
@@ -97,8 +95,8 @@ def _lines(axes: Axes, rows: pd.DataFrame, stages: list[str]) -> list[tuple[floa
 
 
 def _caption(model: str, rows: pd.DataFrame, stages: list[str], layer: int, head: int) -> str:
-    crests = ", ".join(f"{stage} {crest(rows[rows['stage'] == stage], layer, head):.1f}" for stage in stages)
+    peaks = ", ".join(f"{stage} {peak(rows[rows['stage'] == stage], layer, head):.1f}" for stage in stages)
     return (
-        f"{model}: largest |K| after RoPE by channel. Peak over root mean square of layer {layer}, head {head}: "
-        f"{crests}. With one scale for a head, the peak alone decides the step of all its channels."
+        f"{model}: largest |K| after RoPE by channel. Layer {layer}, KV head {head} reaches: {peaks}. With one scale "
+        "for a head, that alone decides the step of all its channels."
     )
