@@ -13,13 +13,16 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports a kernel
 
-from helpers.methods import METHODS
+from helpers.methods import METHODS, SERVABLE, TOKENWISE, WINDOWED
+
+NAMES = {"method_name": METHODS, "tokenwise_name": TOKENWISE, "windowed_name": WINDOWED, "servable_name": SERVABLE}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for ``method_name`` runs over every file of configs/method."""
-    if "method_name" in metafunc.fixturenames:
-        metafunc.parametrize("method_name", METHODS)
+    """A test that asks for ``method_name`` runs over every file of configs/method; for ``tokenwise_name`` over those
+    whose tokens become bytes one by one, ``windowed_name`` the others, ``servable_name`` those that fit pages."""
+    for name in NAMES.keys() & {*metafunc.fixturenames}:
+        metafunc.parametrize(name, NAMES[name])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from helpers.methods import bind, load_method, make_facts
+from helpers.methods import bind, make_facts, small_method
 from sawbench.cache.hf import QuantizedCache
 
 FACTS = make_facts(head_dim=16)
@@ -13,13 +13,21 @@ SHAPE = FACTS.shape
 
 
 def filled(
-    name: str, k: torch.Tensor, v: torch.Tensor, positions: torch.Tensor, chunks: tuple[int, ...]
+    name: str,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    positions: torch.Tensor,
+    chunks: tuple[int, ...],
+    pads: torch.Tensor | None = None,
 ) -> QuantizedCache:
-    """A cache of method ``name`` that k, v [B, H, T, D] went into, in ``chunks``."""
-    cache = QuantizedCache(bind(load_method(name), FACTS), SHAPE)
+    """A cache of method ``name`` that k, v [B, H, T, D] went into, in ``chunks``; ``pads`` tokens of each row at the
+    left are padding."""
+    cache = QuantizedCache(bind(small_method(name), FACTS), SHAPE)
     start = 0
     for size in chunks:
         cache.note_positions(positions[:, start : start + size])
+        if pads is not None:
+            cache.note_mask((torch.arange(start + size) >= pads[:, None]).long())
         for layer in range(SHAPE.layers):
             cache.update(k[:, :, start : start + size], v[:, :, start : start + size], layer)
         start += size
@@ -43,7 +51,7 @@ def data() -> SimpleNamespace:
     return SimpleNamespace(k=k, v=v, positions=positions)
 
 
-METHODS = ["bf16", "int4", "bdr_kv", "kmeans", "centre_bdr", "kbias_bdr", "hessian"]
+METHODS = ["bf16", "int4", "bdr_kv", "kmeans", "centre_bdr", "kbias_bdr", "hessian", "mixed"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -66,6 +74,50 @@ def test_streamed_equals_one_shot_and_old_bytes_stay(name: str, data: SimpleName
     whole = filled(name, data.k, data.v, data.positions, (7,))
     streamed = filled(name, data.k, data.v, data.positions, (1, 4, 1, 1))
     assert all(torch.equal(a, b) for a, b in zip(decoded(whole), decoded(streamed), strict=True))
+
+
+def test_windows_follow_padded_rows_through_every_operation(windowed_name: str) -> None:
+    """Known faults 13 to 15 where tokens drain: the attention mask says which are padding, beams and repeats move it,
+    the next chunk goes on from there, and each row ends as the same row alone does."""
+    generator = torch.Generator().manual_seed(1)
+    k, v = (torch.randn(3, 2, 30, 16, generator=generator, dtype=torch.float64) for _ in range(2))
+    pads = torch.tensor([0, 3, 11])
+    where = (torch.arange(30) - pads[:, None]).clamp_min(0)
+    cache = filled(windowed_name, k[:, :, :26], v[:, :, :26], where[:, :26], (9, 16, 1), pads)
+    cache.reorder_cache(torch.tensor([2, 1, 1]))
+    cache.batch_repeat_interleave(2)
+    cache.batch_select_indices(torch.tensor([0, 3]))
+    rows = torch.tensor([2, 1])
+    cache.note_positions(where[rows, 26:])
+    cache.note_mask((torch.arange(30) >= pads[rows, None]).long())
+    for layer in range(SHAPE.layers):
+        cache.update(k[rows, :, 26:], v[rows, :, 26:], layer)
+    assert cache.padding() == [11, 3]
+    for at, (row, pad) in enumerate(((2, 11), (1, 3))):
+        one = slice(row, row + 1)
+        alone = filled(windowed_name, k[one, :, pad:], v[one, :, pad:], where[one, pad:], (30 - pad,))
+        for a, b in zip(decoded(cache), decoded(alone), strict=True):
+            assert torch.equal(a[at, pad:], b[0])
+
+
+def test_a_crop_that_cannot_be_exact_leaves_the_cache_as_it_was() -> None:
+    """K could go back, V could not: neither does."""
+    k, v = (torch.randn(1, 2, 15, 16, dtype=torch.float64) for _ in range(2))
+    cache = filled("kivi4", k, v, torch.arange(15)[None], (15,))
+    before = decoded(cache)
+    with pytest.raises(ValueError, match="cannot be forgotten"):
+        cache.crop(-2)
+    assert cache.get_seq_length() == 15
+    assert all(torch.equal(a, b) for a, b in zip(before, decoded(cache), strict=True))
+
+
+def test_padding_anywhere_but_at_the_left_is_refused_by_windows() -> None:
+    k = torch.randn(1, 2, 4, 16, dtype=torch.float64)
+    cache = QuantizedCache(bind(small_method("kivi4"), FACTS), SHAPE)
+    cache.note_positions(torch.arange(4)[None])
+    cache.note_mask(torch.tensor([[1, 1, 0, 0]]))
+    with pytest.raises(ValueError, match="padded on the left"):
+        cache.update(k, k, 0)
 
 
 def test_reset_forgets_length_and_positions(data: SimpleNamespace) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from helpers.methods import load_method, synthetic_tensors
+from helpers.methods import small_method, synthetic_tensors
 from helpers.models import TinyLoaded, prompts, tiny
 from sawbench.attention.hf import cache_argument, watching_positions
 from sawbench.core.engine import Request, Sampling
@@ -22,7 +22,7 @@ def loaded() -> TinyLoaded:
 
 
 def engine(loaded: TinyLoaded, name: str, **options: object) -> HFEngine:
-    method = load_method(name)
+    method = small_method(name)
     return HFEngine(loaded, method, synthetic_tensors(method, loaded.facts), **options)
 
 
@@ -54,12 +54,37 @@ def test_a_batch_and_chunks_do_not_change_a_row(method_name: str, loaded: TinyLo
     """Known fault 14: every row of a padded batch equals the row alone."""
     together = answers(engine(loaded, method_name, batch_size=4))
     assert together == answers(engine(loaded, method_name, batch_size=1))
-    assert together == answers(engine(loaded, method_name, batch_size=3, chunk=4))
+    chunked = answers(engine(loaded, method_name, batch_size=3, chunk=4))
+    assert chunked == answers(engine(loaded, method_name, batch_size=1, chunk=4))
+    assert small_method(method_name).stepwise or chunked == together
 
 
-def test_replay_equals_stepwise_replay(method_name: str, loaded: TinyLoaded) -> None:
+def test_replay_shows_what_decoding_showed(method_name: str, loaded: TinyLoaded) -> None:
+    """Known fault 10, for windows and groups too: replayed in a batch of any lengths, every token of a greedy answer is
+    the likeliest, and a row's logits are those of the row alone."""
+    made, alone = engine(loaded, method_name, batch_size=4), engine(loaded, method_name, batch_size=1)
+    tokens = answers(made)
+    items = [Replay(str(i), p, tokens[str(i)][: 12 - 2 * i]) for i, p in enumerate(PROMPTS)]
+    for item, together, single in zip(items, made.replay(items), alone.replay(items), strict=True):
+        assert tuple(together.argmax(-1).tolist()) == item.answer
+        assert torch.allclose(together, single, atol=1e-9)
+
+
+def test_windows_change_what_a_replay_in_one_chunk_shows(windowed_name: str, loaded: TinyLoaded) -> None:
+    """Why they are replayed stepwise: all at once, an answer's tokens meet each other as they end up."""
+    made = engine(loaded, windowed_name)
+    item = Replay("0", PROMPTS[3], PROMPTS[1])
+    (stepwise,) = made.replay([item])
+    (at_once,) = made._replay([item], 0, 0)
+    assert not torch.allclose(stepwise, at_once, atol=1e-3)
+    (score,) = made.loglikelihood([(item.prompt, item.answer)])
+    expected = stepwise.log_softmax(-1)[range(9), list(item.answer)].sum()
+    assert score.total == pytest.approx(float(expected))
+
+
+def test_replay_equals_stepwise_replay(tokenwise_name: str, loaded: TinyLoaded) -> None:
     """Known fault 10: prefill, chunked prefill and decode see the same cache."""
-    made = engine(loaded, method_name, batch_size=3)
+    made = engine(loaded, tokenwise_name, batch_size=3)
     items = [Replay(str(i), p, PROMPTS[3][:6]) for i, p in enumerate(PROMPTS)]
     for whole, step in zip(made.replay(items), made.replay(items, chunk=1), strict=True):
         assert whole.shape == (6, 128)

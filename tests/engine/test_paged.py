@@ -12,7 +12,7 @@ from sawbench.attention.paged import NaivePages
 from sawbench.core.engine import Request, Sampling
 from sawbench.core.errors import UserError
 from sawbench.core.replay import Replay
-from sawbench.engine.build import build_engine
+from sawbench.engine.build import build_engine, check_engine
 from sawbench.engine.hf import HFEngine
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.rows import Rows
@@ -52,10 +52,23 @@ def answers(made: PagedEngine, asked: list[Request]) -> dict[str, tuple]:
     return {c.id: (c.tokens, c.text, c.finish) for c in made.generate(asked)}
 
 
-def test_every_method_equals_the_transformers_engine(method_name: str, loaded: TinyLoaded) -> None:
-    truth = expected(loaded, method_name, requests())
-    assert answers(paged(loaded, method_name), requests()) == truth
-    assert answers(paged(loaded, method_name, max_running=1, chunk=5), requests()) == truth
+def test_every_method_equals_the_transformers_engine(servable_name: str, loaded: TinyLoaded) -> None:
+    truth = expected(loaded, servable_name, requests())
+    assert answers(paged(loaded, servable_name), requests()) == truth
+    assert answers(paged(loaded, servable_name, max_running=1, chunk=5), requests()) == truth
+
+
+def test_a_method_that_fits_no_pages_is_refused_with_the_reason(method_name: str) -> None:
+    """Before anything else happens: no model is needed to say so."""
+    method = load_method(method_name)
+    config = OmegaConf.merge(OmegaConf.load(CONFIGS.parent / "engine" / "paged.yaml"), {"prefill": "quantized"})
+    config.attention = "auto"
+    if not method.unservable:
+        check_engine(config, method)
+        return
+    with pytest.raises(UserError, match="pages") as refused:
+        check_engine(config, method)
+    assert f"cannot serve method={method_name}: {method.unservable}; engine=hf runs it" in str(refused.value)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen3", "glm4"])

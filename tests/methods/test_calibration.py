@@ -115,7 +115,7 @@ def test_every_method_fits_the_tensors_that_it_binds(method_name: str) -> None:
     fitted = {}
     for layer in range(2):
         fitted |= method.fit(layer, LayerSample(query, key, value, weight), seed=0)
-    synthetic = method.synthetic(facts, seed=0)
+    fitted, synthetic = method.settled(fitted), method.synthetic(facts, seed=0)
     assert {k: t.shape for k, t in fitted.items()} == {k: t.shape for k, t in synthetic.items()}
     assert bool(fitted) == bool(method.calibration_tokens)
     assert len(method.bind(facts, fitted, torch.device("cpu"))) == 2

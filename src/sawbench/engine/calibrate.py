@@ -19,9 +19,12 @@ from sawbench.engine.calibration_text import CalibrationText, TextShelf
 from sawbench.engine.hf import HFEngine
 from sawbench.methods.calibration import Provenance, load, save
 from sawbench.methods.method import KVMethod, Side
+from sawbench.methods.mixed import sensitivity_rows
 from sawbench.methods.parts import LayerSample
 from sawbench.methods.quantizers import Raw
 from sawbench.models import LoadedModel, capture_layers
+from sawbench.results.files import locked, write_atomic
+from sawbench.results.tidy import read_csv, to_csv
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +71,9 @@ def find_or_make(
     wanted = Provenance.of(method, loaded.identity, loaded.shape, source | {"seed": text.seed}, synthetic)
     path = root / "calibration" / f"{wanted.digest}.safetensors" if text.artifact is None else Path(text.artifact)
     if path.exists() or text.artifact is not None:
-        return Artifact(path, load(path, wanted), made=False)
+        found = Artifact(path, load(path, wanted), made=False)
+        write_sensitivity(found.tensors, wanted, root)
+        return found
     log.info("%s has no calibration for %s yet: making it", method.name, loaded.identity["name"])
     notes: dict[str, Any] = {"sawbench": __version__, "method": method.name}
     if synthetic:
@@ -80,7 +85,20 @@ def find_or_make(
         notes["ids_sha256"] = sha256(json.dumps(ids).encode()).hexdigest()
     save(path, tensors, wanted, notes)
     log.info("calibration written: %s", path)
+    write_sensitivity(tensors, wanted, root)
     return Artifact(path, tensors, made=True)
+
+
+def write_sensitivity(tensors: Mapping[str, Tensor], made_from: Provenance, root: Path) -> None:
+    """What was measured of each head, in the place of this model's rows of ``sensitivity.csv`` below ``root``; nothing
+    where no part measures heads, or where they were drawn at random."""
+    rows = [] if made_from.synthetic else sensitivity_rows(tensors)
+    if not rows:
+        return
+    model, path = made_from.model["name"], root / "sensitivity.csv"
+    with locked(root / "calibration" / ".sensitivity.lock"):
+        others = [row for row in read_csv(path) if row["model"] != model]
+        write_atomic(path, to_csv([*others, *({"model": model, **row} for row in rows)]))
 
 
 def read_text(text: CalibrationText, loaded: LoadedModel, count: int, folder: Path, progress: Progress) -> list[int]:
@@ -97,7 +115,7 @@ def fit(
     samples = captured(loaded, ids, progress)
     for layer, sample in progress(samples, loaded.shape.layers, f"fit of {method.name}, layers"):
         tensors |= method.fit(layer, sample, seed)
-    return tensors
+    return method.settled(tensors)
 
 
 def captured(loaded: LoadedModel, ids: Sequence[int], progress: Progress) -> Iterator[tuple[int, LayerSample]]:
@@ -122,4 +140,5 @@ def _windows(loaded: LoadedModel, ids: Sequence[int], layers: slice, progress: P
 def joined(samples: Sequence[LayerSample]) -> LayerSample:
     """One layer's samples of several windows as one."""
     query, key, value = (torch.cat([getattr(s, name) for s in samples]) for name in ("query", "key", "value"))
-    return LayerSample(query, key, value, samples[0].output_weight)
+    first = samples[0]
+    return LayerSample(query, key, value, first.output_weight, first.scaling, len(first.query))

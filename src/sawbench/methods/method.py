@@ -174,13 +174,20 @@ class KVMethod:
     def synthetic(self, facts: ModelFacts, seed: int) -> dict[str, Tensor]:
         """Seeded tensors of the right shapes in the place of calibrated ones, for a model with random weights."""
         generator = torch.Generator().manual_seed(seed)
-        return {
+        drawn = {
             f"{name}.{layer}.{key}": tensor
             for layer in range(facts.shape.layers)
             for name, side in self.sides()
             for part in side.calibrated()
             for key, tensor in part.synthetic(facts, name, generator).items()
         }
+        return self.settled(drawn)
+
+    def settled(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """``tensors`` of all layers with what can be decided only when all are known (which heads get more bits)."""
+        parts = ((part, name) for name, side in self.sides() for part in side.calibrated() if hasattr(part, "settle"))
+        decided = [part.settle(tensors, name) for part, name in parts]
+        return {**tensors, **{key: tensor for more in decided for key, tensor in more.items()}}
 
     @staticmethod
     def _site(

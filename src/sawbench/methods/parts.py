@@ -52,12 +52,15 @@ class Site:
 @dataclass(frozen=True)
 class LayerSample:
     """Calibration data of one layer: post-RoPE ``query`` [T, Hq, D] and ``key`` [T, H, D], ``value`` [T, H, D] in
-    float32, and the output projection's ``output_weight`` [hidden, Hq * D]."""
+    float32, and the output projection's ``output_weight`` [hidden, Hq * D]. Attention among them: scores times
+    ``scaling`` (None: 1 / sqrt(D)), in stretches of ``window`` tokens that do not see each other (None: one)."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     output_weight: Tensor
+    scaling: float | None = None
+    window: int | None = None
 
     def side(self, name: SideName) -> Tensor:
         return self.key if name == "key" else self.value
@@ -72,7 +75,8 @@ class Part(Protocol):
 
 
 class Calibrated(Protocol):
-    """A part that learns tensors from text before it can be bound."""
+    """A part that learns tensors from text before it can be bound. It may have a method ``settle(tensors, side)`` too:
+    tensors keyed ``side.layer.name`` that are decided once those of all layers, K and V, are known."""
 
     calibration_tokens: int
     """Tokens of text that it wants."""

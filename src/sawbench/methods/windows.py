@@ -44,10 +44,11 @@ class Windowed:
 
     @property
     def unservable(self) -> str:
-        return (
+        window = (
             f"tokens wait in a 16-bit window, which drains {self.drain} at a time, beside the quantized ones: "
             "mixed buffers, no uniform pages"
         )
+        return f"{window}; {self.codec.unservable}" if self.codec.unservable else window
 
     def check(self, facts: ModelFacts, side: SideName) -> None:
         """Raises UserError for a drain that splits the codec's groups, and whatever the codec refuses."""

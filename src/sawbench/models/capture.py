@@ -52,7 +52,7 @@ def capture(model: Any, tokens: Tensor) -> list[LayerSample]:
 
     def keep(module: Any, query: Tensor, key: Tensor, value: Tensor) -> None:
         q, k, v = (t[0].transpose(0, 1).float().cpu() for t in (query, key, value))
-        samples.append(LayerSample(q, k, v, output_weight(module)))
+        samples.append(LayerSample(q, k, v, output_weight(module), getattr(module, "scaling", None)))
 
     with watching(model, keep):
         model(input_ids=tokens.to(model.device), use_cache=False, logits_to_keep=1)
