@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.browser import CHROMIUM, Browser
+from sawbench.report.page import run_table
 from sawbench.report.records import Study
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium (Debian package chromium)")
@@ -90,3 +91,18 @@ def test_text_from_results_cannot_become_markup(results: Path) -> None:
     sections = [section for section in contents(study) if section.id == "accuracy"]
     assert "<script>alert" not in page(study, sections)
     assert len(re.findall("<script", page(study, sections))) == 1
+
+
+def test_a_bench_row_has_its_card_where_a_run_has_its_gpus(tmp_path: Path) -> None:
+    """``gpus`` counts cards in results/throughput and names them in runs.csv; several rows of one cell are one run."""
+    (tmp_path / "throughput").mkdir()
+    head = "model,method,run,device,date,commit,dirty,versions,command,row,value,gpus"
+    rows = [f"m,int4,r1,H200,2026-01-01,c,False,v,bench,{part},7,1" for part in ("MatMul", "Attention")]
+    (tmp_path / "throughput" / "split.csv").write_text("\n".join([head, *rows]) + "\n")
+    runs = "model,method,options,task,engine,attention,prefill,dtypes,run,date,gpus,value,command"
+    (tmp_path / "runs.csv").write_text(f"{runs}\nm,bdr,,fidelity,hf,naive,quantized,,r0,2026-01-01,,INT4,run\n")
+    (table,) = run_table(Study.read(tmp_path))
+    found = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert len(table.rows) == 2
+    assert (found["r1"]["gpus"], found["r1"]["value"]) == ("H200", "")
+    assert (found["r0"]["gpus"], found["r0"]["value"]) == ("", "INT4")

@@ -15,7 +15,7 @@ from sawbench.report.content import Table, digits, text_of
 from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
 from sawbench.report.pareto import _frontier, points
-from sawbench.report.records import Number, Run, Study
+from sawbench.report.records import Number, Run, Study, servable
 from sawbench.report.style import FAMILIES, colour, spread
 
 
@@ -99,3 +99,25 @@ def test_every_method_has_a_panel_for_what_it_makes_of_the_same_keys() -> None:
     assert list(staged.groupby("stage")["absmax"].max()) == [23.0, 5.0, 103.0]
     figure = keys.profile("k", "m", staged, "x").figure
     assert {text.get_text() for text in figure.axes[-1].texts} == set(staged["stage"])
+
+
+def test_what_pages_cannot_hold_says_why_and_silence_is_no_verdict() -> None:
+    runs = [
+        Run({"run": name, "method": name, "options": ""}, {}, {}, reason)
+        for name, reason in (("int4", ""), ("kivi4", "keys by channel"), ("old", None))
+    ]
+    head, cells, notes = servable(runs)
+    assert head == ["servable"]
+    assert cells == {"int4": ["yes"], "kivi4": ["no"], "old": [""]}
+    assert notes == ["Not servable from pages: kivi4, keys by channel."]
+    assert servable(runs[2:]) == ([], {"old": []}, [])
+
+
+@pytest.mark.parametrize(("said", "expected"), [("True,", ""), ("False,no pages", "no pages"), (",", None)])
+def test_whether_a_run_is_servable_is_read_from_its_record(said: str, expected: str | None, tmp_path: Path) -> None:
+    keys = "model,method,options,task,engine,attention,prefill,dtypes,run"
+    row = "m,kivi4,,fidelity,hf,naive,quantized,,r1"
+    (tmp_path / "metrics.csv").write_text(f"{keys},metric,value,unit,low,high,n\n{row},kl,0.1,nats,,,\n")
+    (tmp_path / "runs.csv").write_text(f"{keys},servable,servable_reason\n{row},{said}\n")
+    (run,) = Study.read(tmp_path).runs()
+    assert run.unservable == expected

@@ -1,12 +1,13 @@
 """Scores of benchmarks: each method beside the baseline, on the same answers, with a verdict that knows its limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 
 import pandas as pd
 
 from sawbench.report.content import Table, Value
 from sawbench.report.fidelity import names
-from sawbench.report.records import Number, Run, Study
+from sawbench.report.records import Number, Run, Study, servable
 from sawbench.stats import Comparison, Interval, Pair, compare, recovered
 
 SUFFIX = "_scores"
@@ -47,13 +48,18 @@ def comparison(name: str, task: str, key: tuple[str, str], runs: Sequence[Run], 
     regained = regain(series, runs, base)
     ordered = sorted(runs, key=lambda run: -headline(run)[1].value)
     beside = [metric for metric in BESIDE if any(metric in run.metrics for run in runs)]
+    head, served, reasons = servable(ordered)
     return Table(
         name,
         f"{task} of {key[0]}",
         ["method", f"{headline(runs[0])[0]} (%)", "difference to bf16 (points)", "p", "detectable (points)",
-         "recovered (share)", "verdict", *(BESIDE[metric] for metric in beside), "run"],
-        [_row(run, found.get(run.id), regained.get(run.id), run.id == base, beside) for run in ordered],
-        [f"Setting: {key[1]}.", *NOTES],
+         "recovered (share)", "verdict", *(BESIDE[metric] for metric in beside), *head, "run"],
+        [
+            [*_row(run, found.get(run.id), regained.get(run.id), run.id == base, beside),
+             *served[run.id], run.id]
+            for run in ordered
+        ],
+        [f"Setting: {key[1]}.", *NOTES, *reasons],
     )  # fmt: skip
 
 
@@ -95,10 +101,11 @@ def regain(series: Mapping[str, "pd.Series[float]"], runs: Sequence[Run], base: 
 def _row(
     run: Run, found: Comparison | None, regained: Interval | None, baseline: bool, beside: Sequence[str]
 ) -> list[Value]:
-    """A run that shares no answers with the baseline has dashes, and no verdict."""
+    """A row up to its last columns. A run that shares no answers with the baseline has dashes, and no verdict."""
     compared: list[Value] = [None, None, None]
     if found is not None:
-        compared = [_number(found.difference, run.id) * 100, Number(found.p), Number(100 * found.detectable)]
+        difference = Number(*found.difference, run.id)
+        compared = [difference * 100, Number(found.p), Number(100 * found.detectable)]
     return [
         run.label,
         headline(run)[1],
@@ -106,9 +113,9 @@ def _row(
         None if regained is None else _number(regained, run.id),
         found.verdict if found else "baseline" if baseline else "no pairs",
         *(run.metrics.get(metric) for metric in beside),
-        run.id,
     ]
 
 
-def _number(interval: Interval, run: str) -> Number:
-    return Number(*interval, run)
+def _number(interval: Interval, run: str) -> Number | None:
+    """None for what is not defined: a share of nothing."""
+    return None if isnan(interval.value) else Number(*interval, run)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from sawbench.report.content import Drawing, Table
 from sawbench.report.layers import by_layer
 from sawbench.report.pareto import pareto
-from sawbench.report.records import Run, Study
+from sawbench.report.records import Run, Study, servable
 
 TASK = "fidelity"
 COLUMNS = {
@@ -65,12 +65,13 @@ def table(name: str, key: tuple[str, str], runs: Sequence[Run]) -> Table:
     """Methods by falling KL."""
     ordered = sorted(runs, key=lambda run: -_value(run, "kl"))
     present = [metric for metric in COLUMNS if any(metric in run.metrics for run in runs)]
+    head, served, reasons = servable(ordered)
     return Table(
         name,
         f"Fidelity of {key[0]}",
-        ["method", *(COLUMNS[metric] for metric in present), "run"],
-        [[run.label, *(run.metrics.get(metric) for metric in present), run.id] for run in ordered],
-        [f"Setting: {key[1]}.", "Brackets: 95 % bootstrap interval over prompts."],
+        ["method", *(COLUMNS[metric] for metric in present), *head, "run"],
+        [[run.label, *(run.metrics.get(metric) for metric in present), *served[run.id], run.id] for run in ordered],
+        [f"Setting: {key[1]}.", "Brackets: 95 % bootstrap interval over prompts.", *reasons],
     )
 
 

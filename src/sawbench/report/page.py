@@ -13,6 +13,8 @@ from sawbench.report.content import Drawing, Table, Value, digits, text_of, text
 from sawbench.report.records import Number, Study
 
 PROVENANCE = ("date", "commit", "dirty", "cpu", "gpus", "key", "value", "versions", "command")
+BENCHS = ("date", "commit", "dirty", "versions", "command")
+"""Those that a row of results/throughput/ has under the same names."""
 HERE = Path(__file__).parent
 
 
@@ -66,13 +68,15 @@ def methods(study: Study) -> list[Table]:
 
 def run_table(study: Study) -> list[Table]:
     """How each run was made: the cells of ``run`` and those of ``bench``."""
-    frames = [
-        study.table("runs"),
-        *(f.rename(columns={"device": "gpus"}) for f in study.throughput.values() if "run" in f),
-    ]
-    runs = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
+    frames = [study.table("runs"), *(_made(frame) for frame in study.throughput.values() if "run" in frame)]
+    runs = pd.concat([frame for frame in frames if len(frame)] or frames[:1]).drop_duplicates("run")
     columns = ["run", *(column for column in PROVENANCE if column in runs)]
     return [Table("runs", "How each run was made", columns, texts(runs, columns))] if len(runs) else []
+
+
+def _made(frame: pd.DataFrame) -> pd.DataFrame:
+    """How a row of ``bench`` was made, its card in the place of a run's GPUs; its own ``gpus`` counts them."""
+    return frame.reindex(columns=["run", "device", *BENCHS]).rename(columns={"device": "gpus"})
 
 
 def _section(section: Section, anchors: Mapping[str, str], figures: Path) -> str:

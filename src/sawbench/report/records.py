@@ -1,6 +1,6 @@
 """The CSV files of a results folder, read once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,11 +28,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Run:
-    """One cell: its key columns and its metrics by name; ``conditions`` is what else its task says of it."""
+    """One cell: its key columns and its metrics by name; ``conditions`` is what else its task says of it;
+    ``unservable`` why pages cannot hold what its method stores, empty where they can, None where nobody said."""
 
     keys: Mapping[str, str]
     metrics: Mapping[str, Number]
     conditions: Mapping[str, str] = field(default_factory=dict)
+    unservable: str | None = None
 
     @property
     def id(self) -> str:
@@ -86,7 +88,15 @@ class Study:
             for _, row in rows.iterrows()
             if pd.notna(row["value"])
         }
-        return Run(keys, metrics, self._conditions(keys))
+        return Run(keys, metrics, self._conditions(keys), self._unservable(keys["run"]))
+
+    def _unservable(self, run: str) -> str | None:
+        runs = self.table("runs")
+        if "servable" not in runs:
+            return None
+        for _, said in runs[runs["run"] == run].iterrows():
+            return {"True": "", "False": str(said["servable_reason"])}.get(str(said["servable"]))
+        return None
 
     def _conditions(self, keys: Mapping[str, str]) -> dict[str, str]:
         """What the task's table ``conditions`` adds to the key columns."""
@@ -109,3 +119,13 @@ def _bound(value: object) -> float | None:
 
 def _phrase(key: str, value: str) -> str:
     return value if key in SETTING else f"{key.replace('_', ' ')} {value}"
+
+
+def servable(runs: Sequence[Run]) -> tuple[list[str], dict[str, list[str]], list[str]]:
+    """A column more for a table of ``runs``: its head, each run's cell, and a note of the reasons. All are empty where
+    no run says whether pages can hold what its method stores."""
+    if all(run.unservable is None for run in runs):
+        return [], {run.id: [] for run in runs}, []
+    cells = {run.id: ["" if run.unservable is None else "no" if run.unservable else "yes"] for run in runs}
+    reasons = dict.fromkeys(f"{run.keys['method']}, {run.unservable}" for run in runs if run.unservable)
+    return ["servable"], cells, [f"Not servable from pages: {'; '.join(reasons)}."] if reasons else []
