@@ -18,6 +18,7 @@ from sawbench.engine.calibrate import artifact_for, captured, find_or_make, fit
 from sawbench.engine.calibration_text import MmluPro, SelfWritten, TextFile, self_or_file
 from sawbench.methods.calibration import read
 from sawbench.models import LoadedModel, capture_layers, load_model, plan_model
+from sawbench.results.tidy import read_csv
 
 WORDS = "Colourless green ideas sleep furiously, and the old harbour keeps its own time. "
 
@@ -105,6 +106,30 @@ def test_random_weights_get_a_synthetic_artifact_marked_as_such(random_model: Lo
     assert (record["synthetic"], record["text"]["source"]) == (True, "none")
     expected = load_method("kmeans").synthetic(random_model.facts, seed=0)
     assert all(torch.equal(tensors[key], expected[key]) for key in expected)
+
+
+def test_sensitivities_are_a_table_of_all_models_that_is_kept_up_to_date(
+    model: LoadedModel, text: TextFile, tmp_path: Path
+) -> None:
+    """Found or made, the artifact's heads stand in sensitivity.csv; another model's rows stay."""
+    mixed = load_method("mixed", group=16)
+    other = replace(model, identity={**model.identity, "name": "another"})
+    for each in (model, other, model):
+        artifact = find_or_make(mixed, each, text, tmp_path, silent)
+    rows = read_csv(tmp_path / "sensitivity.csv")
+    assert list(rows[0]) == ["model", "layer", "head", "side", "error", "bits"]
+    assert len(rows) == 2 * 2 * 2 * 2
+    own = [row for row in rows if row["model"] == model.identity["name"]]
+    for row in own:
+        at, head = f"{row['side']}.{row['layer']}", int(row["head"])
+        assert float(row["error"]) == pytest.approx(float(artifact.tensors[f"{at}.sensitivity"][head]), rel=1e-5)
+        assert int(row["bits"]) == int(artifact.tensors[f"{at}.bits"][head])
+    assert sorted(int(row["bits"]) for row in own) == [4] * 6 + [8] * 2
+
+
+def test_sensitivities_drawn_at_random_are_no_measurement(random_model: LoadedModel, tmp_path: Path) -> None:
+    find_or_make(load_method("mixed", group=16), random_model, SelfWritten(), tmp_path, silent)
+    assert not (tmp_path / "sensitivity.csv").exists()
 
 
 def test_a_synthetic_artifact_does_not_pass_for_a_real_one(
