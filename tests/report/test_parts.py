@@ -14,7 +14,7 @@ from sawbench.report import keys, sensitivity
 from sawbench.report.content import Table, digits, text_of
 from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
-from sawbench.report.pareto import _frontier, points
+from sawbench.report.pareto import _frontier, pareto, points
 from sawbench.report.records import Number, Run, Study, servable
 from sawbench.report.style import FAMILIES, colour, spread
 
@@ -121,3 +121,14 @@ def test_whether_a_run_is_servable_is_read_from_its_record(said: str, expected: 
     (tmp_path / "runs.csv").write_text(f"{keys},servable,servable_reason\n{row},{said}\n")
     (run,) = Study.read(tmp_path).runs()
     assert run.unservable == expected
+
+
+def test_each_method_has_its_own_floor_and_no_interval_takes_the_picture() -> None:
+    def run(name: str, kl: float, floor: float) -> Run:
+        metrics = {"kl": Number(kl, 1e-9, kl * 2), "kl_floor": Number(floor), "bits_per_value": Number(4.25)}
+        return Run({"run": name, "method": name, "options": ""}, metrics)
+
+    axes = pareto("p", ("m", "setting"), [run("int4", 0.1, 0.02), run("bdr", 0.05, 0.01)]).figure.axes[0]
+    dashes = sorted(float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "_")
+    assert dashes == [0.01, 0.02]
+    assert axes.get_ylim()[0] == pytest.approx(0.05 / 2.5)

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
-from sawbench.report.content import Drawing, digits
+from sawbench.report.content import Drawing
 from sawbench.report.records import Number, Run
 from sawbench.report.style import colour, headline, label_points, look, marker
 
@@ -34,23 +33,20 @@ class Point:
 def pareto(name: str, key: tuple[str, str], runs: Sequence[Run]) -> Drawing:
     """KL and top-1 disagreement (log) against bits per value (log): lower left is better."""
     divergence, changed = points(runs, lambda run: run.metrics.get("kl")), points(runs, disagreement)
-    floors = [run.metrics["kl_floor"].value for run in runs if "kl_floor" in run.metrics]
-    floor = float(np.median(floors)) if floors else 0.0
     with look():
         figure = Figure(figsize=(10.5, 5.2), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         _scatter(left, divergence)
         _scatter(right, changed)
         _bits_axis(left, [run.metrics["bits_per_value"].value for run in runs])
-        if divergence and floor > min(point.y.value for point in divergence) / 10:
-            _floor(left, floor)
+        _floors(left, divergence)
         left.set(title="Divergence of the predictions", ylabel="KL to the unquantized cache (nats, mean over tokens)")
         right.set(title="Changed predictions", ylabel="top-1 disagreement (share of tokens)")
         headline(figure, f"{key[0]}: what a stored bit buys")
         for axes, shown in ((left, divergence), (right, changed)):
             label_points(axes, [(point.x, point.y.value, point.run.label, point.tint) for point in shown])
             _absent(axes, [run.label for run in runs if run not in [point.run for point in shown]])
-    return Drawing(name, f"Fidelity against stored bits: {key[0]}", _caption(key, floor), figure, ["metrics.csv"])
+    return Drawing(name, f"Fidelity against stored bits: {key[0]}", _caption(key), figure, ["metrics.csv"])
 
 
 def points(runs: Sequence[Run], value: Callable[[Run], Number | None]) -> list[Point]:
@@ -81,6 +77,8 @@ def _scatter(axes: Axes, shown: Sequence[Point]) -> None:
         axes.plot(point.x, y.value, marker(point.run.keys["method"]), color=point.tint, markersize=5.5, zorder=3)
         if y.low is not None and y.high is not None:
             axes.plot([point.x] * 2, [max(y.low, y.value / 1e3), y.high], color=point.tint, linewidth=1, alpha=0.6)
+    if shown:  # an interval that reaches down to nothing must not take the picture
+        axes.set_ylim(bottom=min(point.y.value for point in shown) / 2.5)
     best = _frontier([(point.bits, point.y.value, point.x) for point in shown])
     axes.plot([x for _, _, x in best], [y for _, y, _ in best], color="#bbbbbb", linewidth=1, zorder=1)
 
@@ -99,11 +97,11 @@ def _absent(axes: Axes, labels: Sequence[str]) -> None:
         axes.text(0.98, 0.015, text, transform=axes.transAxes, ha="right", fontsize=7, color="#555555")
 
 
-def _caption(key: tuple[str, str], floor: float) -> str:
+def _caption(key: tuple[str, str]) -> str:
     return (
         f"{key[0]}; {key[1]}. Bars: 95 % bootstrap interval over prompts. Squares: rotated keys. Points of equally "
-        "many bits stand side by side. Line: the methods that no other beats in both bits and fidelity. Rounding floor "
-        f"(the same method computed in another chunking; below it no difference means anything): {digits(floor)} nats."
+        "many bits stand side by side. Line: the methods that no other beats in both bits and fidelity. Grey dash: "
+        "each method's rounding floor, its KL to itself computed in other chunks."
     )
 
 
@@ -116,9 +114,7 @@ def _frontier(found: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
     return kept
 
 
-def _floor(axes: Axes, value: float) -> None:
-    axes.axhline(value, color="#999999", linestyle="--", linewidth=0.8)
-    axes.annotate(
-        "rounding floor", (0.01, value), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-        fontsize=7, color="#777777",
-    )  # fmt: skip
+def _floors(axes: Axes, shown: Sequence[Point]) -> None:
+    for point in shown:
+        if (floor := point.run.metrics.get("kl_floor")) and floor.value > 0:
+            axes.plot(point.x, floor.value, "_", color="#777777", markersize=8, zorder=2)
