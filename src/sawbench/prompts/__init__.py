@@ -2,7 +2,8 @@
 
 Two disjoint sets of 64, written for sawbench: ``fidelity`` (what methods are compared on) and ``calibration`` (what a
 model is asked to write its own calibration text from). Kinds alternate (prose, code, reasoning, multilingual), so the
-first n of either set are as diverse as the whole.
+first n of either set are as diverse as the whole. ``smoke/`` holds two questions in the columns of each of the paper's
+benchmarks, written for sawbench too: what ``experiment smoke=true`` asks.
 """
 
 import json
