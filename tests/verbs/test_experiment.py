@@ -206,6 +206,14 @@ def test_every_experiment_smokes() -> None:
     assert cli.main(["experiment", "-m", f"name={','.join(EXPERIMENTS)}", "smoke=true"]) == 0
 
 
+def test_what_the_documentation_names_exists() -> None:
+    text = (ROOT / "REPRODUCING.md").read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert set(re.findall(r"`make (\w+)`", text)) == set(EXPERIMENTS)
+
+
 def test_each_experiment_has_a_target_of_its_name() -> None:
     """The Makefile takes them from the folder: a new file is a new target."""
     assert "$(wildcard configs/experiment/*.yaml)" in (ROOT / "Makefile").read_text()
