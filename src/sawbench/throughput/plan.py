@@ -59,6 +59,9 @@ class Plan:
         counted = parameters(meta_model(self.config), self.config)
         found, refused = {}, {}
         for name, method in methods.items():
+            if method.unservable:
+                refused[name] = f"not servable: {method.unservable}"
+                continue
             try:
                 found[name] = cost_of(method, self.config, counted)
             except UserError as error:
