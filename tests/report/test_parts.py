@@ -16,7 +16,7 @@ from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
 from sawbench.report.pareto import _frontier, pareto, points
 from sawbench.report.records import Number, Run, Study, servable
-from sawbench.report.style import FAMILIES, colour, spread
+from sawbench.report.style import FAMILIES, colour, raised, spread
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,11 @@ def test_labels_never_overlap_and_stay_in_order(wanted: list[float], gap: float)
 def test_labels_that_have_room_stay_where_they_are() -> None:
     assert spread([30.0, 0.0, 15.0], 10) == [30.0, 0.0, 15.0]
     assert spread([0.0, 0.0], 10) == [-5.0, 5.0]
+
+
+def test_labels_stay_above_the_axis_in_their_order() -> None:
+    assert raised([50.0, 0.0, 0.0, -3.0], low=5.0, gap=10.0) == [50.0, 15.0, 25.0, 5.0]
+    assert spread(raised([0.0, 0.0, 40.0], 5.0, 10.0), 10.0) == pytest.approx([5.0, 15.0, 40.0])
 
 
 def test_the_frontier_keeps_what_nothing_beats() -> None:

@@ -105,6 +105,14 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     return [float(value) for value in placed]
 
 
+def raised(wanted: Sequence[float], low: float, gap: float) -> list[float]:
+    """``wanted`` lifted as far as leaves room above ``low`` for all that stand beneath: labels off the axis below."""
+    placed = np.array(wanted, dtype=float)
+    order = np.argsort(placed, kind="stable")
+    placed[order] = np.maximum(placed[order], low + gap * np.arange(len(order)))
+    return [float(value) for value in placed]
+
+
 def label_points(
     axes: Axes,
     points: Sequence[tuple[float, float, str, str]],
@@ -124,7 +132,7 @@ def label_points(
     places = axes.transData.transform([(x, y) for x, y, _, _ in points]) / scale
     for column in _columns([float(x) for x, _ in places], 24):
         edge = min(places[i][0] for i in column) - 14 if left else max(places[i][0] for i in column) + 14
-        heights = spread([float(places[i][1]) for i in column], gap)
+        heights = spread(raised([float(places[i][1]) for i in column], axes.bbox.y0 / scale + gap / 2, gap), gap)
         above = max(0.0, max(heights) - (axes.bbox.y1 / scale - gap / 2))  # a column stays below the title
         heights = [height - above for height in heights]
         for index, height in zip(column, heights, strict=True):
