@@ -112,7 +112,7 @@ def test_beam_search_runs_on_the_quantized_cache(loaded: TinyLoaded) -> None:
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "num_beams": 3, "do_sample": False}
     loaded.model.set_attn_implementation("sdpa")
     expected = loaded.model.generate(ids, **options, eos_token_id=None, pad_token_id=0)
-    for name, same in (("reference", True), ("int4", None)):
+    for name, same in (("reference", True), ("int4", None), ("kivi4", None)):
         made = engine(loaded, name)
         cache = made.new_cache()
         with watching_positions(loaded.model, cache), torch.inference_mode():
