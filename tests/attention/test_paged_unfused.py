@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 
+from helpers.engines import calm, paged_engine
 from helpers.methods import load_method, make_facts, synthetic_tensors
-from helpers.models import prompts, tiny
+from helpers.models import prompts
 from sawbench.attention.paged_triton import Unservable, page_layout
 from sawbench.attention.paged_unfused import UnfusedPages
 from sawbench.core.replay import Replay
-from sawbench.engine.build import build_engine
 
 CPU = torch.device("cpu")
 
@@ -23,21 +22,11 @@ def test_what_cannot_stand_apart_is_refused(method: str) -> None:
         UnfusedPages(layers, layout, pages=2, scale=0.1, positions=64)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("method", ["bdr", "bdr_kv", "int4"])
+@pytest.mark.parametrize("method", ["bdr", pytest.param("bdr_kv", marks=pytest.mark.slow)])
 def test_unfused_gives_the_logits_of_fused(method: str) -> None:
-    loaded = tiny(dtype=torch.bfloat16, head_dim=64)
-    loaded.model.to("cuda")
-    options = {"name": "paged", "page_size": 16, "chunk": 128, "max_running": 4, "kv_bytes": 20_000_000}
-    options |= {"gpu_memory": 0.5, "graphs": False, "prefill": "quantized", "attention": "auto"}
-    (prompt,) = prompts(200)
-    item = Replay("x", prompt[:190], prompt[190:])
-    fused, unfused = (
-        next(
-            iter(
-                build_engine(OmegaConf.create({**options, "fused": on}), loaded, load_method(method), {}).replay([item])
-            )
-        )
-        for on in (True, False)
-    )
-    assert float((fused - unfused).norm() / fused.norm()) < 0.05
+    """In float16: keys rounded once more, between rotation and store, flip few of their codes."""
+    loaded = calm(torch.float16)
+    (prompt,) = prompts(20)
+    item = [Replay("x", prompt[:-4], prompt[-4:])]
+    (fused,), (unfused,) = (paged_engine(loaded, method, backend).replay(item) for backend in ("triton", "unfused"))
+    assert 0 < float((fused - unfused).norm() / fused.norm()) < 0.05

@@ -7,10 +7,12 @@ from helpers.models import TinyLoaded, tiny
 from helpers.pages import DEVICE
 from sawbench.attention.paged import NaivePages
 from sawbench.attention.paged_triton import TritonPages
+from sawbench.attention.paged_unfused import UnfusedPages
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
 
+KERNELS = {"triton": TritonPages, "unfused": UnfusedPages}
 CALM = 0.4
 """Of the tiny model's weights: so tame that half-precision rounding does not cascade through its two layers."""
 
@@ -29,11 +31,11 @@ def calm(dtype: torch.dtype) -> TinyLoaded:
 def paged_engine(
     loaded: TinyLoaded, name: str, backend: str, pages: int = 64, runner: type[Runner] = Runner
 ) -> PagedEngine:
-    """An engine of 16-token pages with method ``name``; ``backend`` is naive or triton."""
+    """An engine of 16-token pages with method ``name``; ``backend`` is naive, triton or unfused."""
     method, device = load_method(name), torch.device(DEVICE)
     layers = method.bind(loaded.facts, synthetic_tensors(method, loaded.facts), device)
-    if backend == "triton":
-        cache = TritonPages.sized(lambda cost: pages, layers, loaded, 16, 1024)
+    if backend in KERNELS:
+        cache = KERNELS[backend].sized(lambda cost: pages, layers, loaded, 16, 1024)
     else:
         cache = NaivePages(layers, loaded.shape, pages, 16, next(loaded.model.parameters()).dtype, device)
     rows = Rows(4, pages, device)

@@ -59,7 +59,7 @@ class DequantizePages:
         """
         if slots.dtype != torch.int64 or slots.dim() != 1 or not slots.is_contiguous():
             raise ValueError(f"slots must be contiguous int64 [T], not {slots.dtype} {tuple(slots.shape)}")
-        if bool(self.bias) and positions is None:
+        if self.bias and positions is None:
             raise ValueError("keys with a split-off bias need their positions")
         if dtype not in (torch.float16, torch.bfloat16, torch.float32):
             raise ValueError(f"dtype {dtype} is not float16, bfloat16 or float32")

@@ -83,6 +83,7 @@ class PagedCache(Protocol):
         ...
 
 
+@torch.compiler.disable  # kernels, which have nothing to fuse with; and the step's places, which are host values
 def attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float,
     pages: PagedStep, **kwargs: Any,

@@ -4,6 +4,7 @@ import gc
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 import torch
 
@@ -108,11 +109,16 @@ def _too_large(case: Case, device: torch.device) -> str:
 
 
 def measure_shape(cases: Iterable[Case], device: torch.device, bandwidth: float) -> Iterator[Row]:
-    """Rows of one shape and family, each with its ratio to the best BF16 baseline among them."""
-    measured = [(case, measure(case, device, bandwidth)) for case in cases]
-    best = min((row.time_us for case, row in measured if case.baseline and row.time_us), default=None)
-    for _, row in measured:
-        yield replace(row, vs_bf16=best / row.time_us) if best and row.time_us else row
+    """Rows of one shape and family as they are made, the BF16 baselines first: each row has its ratio to their best."""
+    ordered = sorted(cases, key=lambda case: not case.baseline)
+    baselines = [measure(case, device, bandwidth) for case in ordered if case.baseline]
+    best = min((row.time_us for row in baselines if row.time_us), default=None)
+    others = (measure(case, device, bandwidth) for case in ordered if not case.baseline)
+    yield from (_against(row, best) for row in chain(baselines, others))
+
+
+def _against(row: Row, best: float | None) -> Row:
+    return replace(row, vs_bf16=best / row.time_us) if best and row.time_us else row
 
 
 POINTS = ((1, 32768), (16, 16384), (64, 8192))

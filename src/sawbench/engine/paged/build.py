@@ -109,8 +109,6 @@ def _runner(config: Any, loaded: LoadedModel, cache: PagedCache, rows: Rows) -> 
         return Runner(loaded.model, cache, rows)
     if cache.name != "triton":
         raise UserError("engine.graphs=true needs attention=triton: the naive backend reads lengths on the host")
-    from sawbench.engine.paged.fuse import fuse
     from sawbench.engine.paged.graphs import GraphRunner
 
-    fuse(loaded.model)
     return GraphRunner(loaded.model, cache, rows)

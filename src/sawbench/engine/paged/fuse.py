@@ -1,85 +1,108 @@
-"""Fewer launches in a decode step: norms, rotary embedding and gated activations of a Hugging Face model, fused.
+"""Fewer and larger launches in a step: the decoder layers of a Hugging Face model, compiled.
 
-At batch 1 an 8B model's step is bound by its weights' bytes only if the small operations between the matrix products
-do not outnumber them: a norm written out is six launches, the rotary embedding ten. Each replacement is the library's
-own fused operation, or the module's own code compiled, and is checked against what it replaces before it stays.
+At batch 1 an 8B model's step is bound by its weights' bytes only if the small operations between the matrix products do
+not outnumber them: a norm written out is six launches, the rotary embedding ten. Here torch.compile fuses them, and
+products of one input (queries, keys and values; gate and up) become one product. Attention stays outside: it is a
+kernel, or several, of its own. The model itself is left as it was, for whoever else runs it.
 """
 
-import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import copy
+from types import TracebackType
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import _config as experimental
 
-TOLERANCE = 2e-2  # of bf16 outputs of size one
-
-
-def fuse(model: nn.Module) -> list[str]:
-    """Replace what can be replaced in ``model`` (in place, on CUDA); the names of what was."""
-    fused = {type(m).__name__ for m in model.modules() if _fuse_norm(m)}
-    fused |= {type(m).__name__ for m in model.modules() if _fuse_mlp(m)}
-    return sorted(fused | _fuse_rotary(model))
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Linear layers that transformers' modelling code applies to one and the same input."""
 
 
-def _fuse_norm(module: nn.Module) -> bool:
-    """A root-mean-square norm ``w x / rms(x)``: torch's own kernel."""
-    eps = getattr(module, "variance_epsilon", None)
-    weight = getattr(module, "weight", None)
-    if eps is None or weight is None or "RMSNorm" not in type(module).__name__:
-        return False
-    fused = partial(_rms_norm, weight=weight, eps=eps)
-    return _replace(module, fused, torch.randn(3, len(weight), dtype=weight.dtype, device=weight.device))
+class Fused:
+    """Within ``with fused:`` the decoder layers of ``model`` run compiled. ``layers`` counts them."""
+
+    _made: ClassVar[WeakKeyDictionary[nn.Module, "Fused"]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Fused":
+        """That of ``model``, made once: engines that share a model share its merged weights too."""
+        if model not in cls._made:
+            cls._made[model] = cls(model)
+        return cls._made[model]
+
+    def __init__(self, model: nn.Module) -> None:
+        found = [m for m in model.modules() if hasattr(getattr(m, "self_attn", None), "layer_idx")]
+        self._forwards = [(layer, torch.compile(_twin(layer).forward, dynamic=True)) for layer in found]
+        self.layers = len(found)
+
+    def __enter__(self) -> None:
+        # sizes that happen to be equal when first seen (of a chunk and the model's width, say) are not so for ever
+        self._duck, experimental.use_duck_shape = experimental.use_duck_shape, False
+        for layer, forward in self._forwards:
+            layer.forward = forward
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for layer, _ in self._forwards:
+            del layer.forward
+        experimental.use_duck_shape = self._duck
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return nn.functional.rms_norm(x, weight.shape, weight, eps)
+class Product(nn.Module):
+    """A product that siblings share, from the first one's turn to the last one's."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.out: Tensor | None = None
 
 
-def _fuse_mlp(module: Any) -> bool:
-    """``down(silu(gate x) * up x)``: the product of activation and gate in one kernel."""
-    names = ("gate_proj", "up_proj", "down_proj")
-    if not all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
-        return False
-    if not isinstance(getattr(module, "act_fn", None), nn.SiLU) and type(module.act_fn).__name__ != "SiLUActivation":
-        return False
-    weight = module.gate_proj.weight
-    x = torch.randn(3, weight.shape[1], dtype=weight.dtype, device=weight.device)
-    return _replace(module, partial(_gated, module.gate_proj, module.up_proj, module.down_proj), x)
+class Part(nn.Module):
+    """Outputs ``start`` to ``stop`` of ``shared``: siblings are called in their order, on one input."""
+
+    def __init__(self, shared: Product, start: int, stop: int) -> None:
+        super().__init__()
+        self.shared, self.start, self.stop = shared, start, stop
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.start == 0:
+            self.shared.out = self.shared.linear(x)
+        out = self.shared.out
+        assert out is not None
+        if self.stop == out.shape[-1]:
+            self.shared.out = None
+        return out[..., self.start : self.stop]
 
 
-def _gated(gate: nn.Module, up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
-    return down(_silu_times(gate(x), up(x)))
+def _twin(module: nn.Module) -> Any:
+    """A module of the same parameters, with siblings merged: ``module``'s own become views of the merged ones."""
+    twin = copy.copy(module)
+    twin._modules = {name: _twin(child) if child is not None else None for name, child in module._modules.items()}
+    for names in SIBLINGS:
+        linears: list[Any] = [twin._modules.get(name) for name in names]
+        if _mergeable(linears):
+            twin._modules |= zip(names, _parts(linears), strict=True)
+    return twin
 
 
-@torch.compile(dynamic=True)
-def _silu_times(gate: Tensor, up: Tensor) -> Tensor:
-    return nn.functional.silu(gate) * up
+def _mergeable(linears: list[Any]) -> bool:
+    return all(type(x) is nn.Linear and not x._forward_hooks and not x._forward_pre_hooks for x in linears) and (
+        len({(x.in_features, x.bias is None, x.weight.dtype) for x in linears}) == 1
+    )
 
 
-def _replace(module: nn.Module, fused: Callable[[Tensor], Tensor], x: Tensor) -> bool:
-    """Give ``module`` the fused forward if it agrees with its own on ``x``."""
-    with torch.inference_mode():
-        own, new = module(x), fused(x)
-        if not torch.allclose(
-            own.float(), new.float(), rtol=TOLERANCE, atol=TOLERANCE * float(own.float().abs().max())
-        ):
-            return False
-    module.forward = fused
-    return True
-
-
-def _fuse_rotary(model: nn.Module) -> set[str]:
-    """``apply_rotary_pos_emb`` of the modelling code, compiled: one or two launches in place of ten."""
-    sources = {type(m).__module__ for m in model.modules() if hasattr(m, "layer_idx")}
-    done = set()
-    for source in sources:
-        module: Any = sys.modules[source]
-        function = getattr(module, "apply_rotary_pos_emb", None)
-        if function is not None and not hasattr(function, "_sawbench_plain"):
-            compiled = torch.compile(function, dynamic=True)
-            compiled._sawbench_plain = function  # type: ignore[attr-defined]
-            module.apply_rotary_pos_emb = compiled
-        done |= {"apply_rotary_pos_emb"} if function is not None else set()
-    return done
+def _parts(linears: list[nn.Linear]) -> list[Part]:
+    sizes = [x.out_features for x in linears]
+    whole = nn.Linear(linears[0].in_features, sum(sizes), bias=linears[0].bias is not None, device="meta")
+    for name in ("weight", "bias"):
+        owned = [getattr(x, name) for x in linears]
+        if owned[0] is not None:
+            merged = torch.cat([p.detach() for p in owned])
+            setattr(whole, name, nn.Parameter(merged, requires_grad=False))
+            for own, view in zip(owned, merged.split(sizes), strict=True):
+                own.data = view  # one copy of the weights, not two
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    shared = Product(whole)
+    return [Part(shared, end - size, end) for end, size in zip(ends, sizes, strict=True)]

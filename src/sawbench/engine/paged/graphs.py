@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sawbench.attention.paged import PagedCache, PagedStep
+from sawbench.engine.paged.fuse import Fused
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
 from sawbench.engine.paged.scheduler import Step
@@ -29,13 +30,19 @@ class Captured:
 
 
 class GraphRunner(Runner):
-    """Runs decode-only steps from graphs, all others eagerly."""
+    """Runs decode-only steps from graphs, all others eagerly, and all of them through compiled layers."""
 
     def __init__(self, model: Any, cache: PagedCache, rows: Rows) -> None:
         super().__init__(model, cache, rows)
+        self.fused = Fused.of(model)
         self.captured: dict[tuple[int, int], Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
+    def forward(self, ids: Tensor, paged: PagedStep, places: Tensor) -> Tensor:
+        with self.fused:
+            return super().forward(ids, paged, places)
+
+    @torch.inference_mode()
     def run(self, step: Step) -> tuple[Tensor, Tensor]:
         if step.chunks or len(step.decodes) > BUCKETS[-1]:
             return super().run(step)

@@ -62,7 +62,8 @@ class Runner:
         if self.rows.uniforms.shape[1] == 1:
             return logits.argmax(-1)
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        uniform = self.rows.uniforms[rows, self.rows.drawn[rows]]
+        last = self.rows.uniforms.shape[1] - 1  # greedy rows, which use none, may have drawn more than any other will
+        uniform = self.rows.uniforms[rows, self.rows.drawn[rows].clamp_max(last)]
         knobs = self.rows.knobs
         return draw(wide, type(knobs)(knobs.temperature[rows], knobs.top_p[rows], knobs.top_k[rows]), uniform)
 
