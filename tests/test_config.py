@@ -1,6 +1,9 @@
 """Composition: where configurations lie, what sweeps expand to, and one line for every mistake."""
 
+from typing import get_type_hints
+
 import pytest
+from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from sawbench.config import choices, compose, config_dir, expand, group_config, instantiate
@@ -129,3 +132,18 @@ def test_options_are_neither_added_nor_deleted_nor_hydras(override: str) -> None
 
 def test_the_shape_of_a_model_takes_new_keys() -> None:
     assert compose("run", ["model=tiny", "+model.config.rope_theta=5"]).model.config.rope_theta == 5
+
+
+def test_fractions_ship_as_fractions() -> None:
+    """``temperature: 0`` would make 0.6 a mistake, since an option's kind is that of its shipped value."""
+    seen = 0
+    for path in sorted(config_dir().rglob("*.yaml")):
+        config = OmegaConf.to_container(OmegaConf.load(path))
+        assert isinstance(config, dict)
+        if "_target_" not in config:
+            continue
+        hints = get_type_hints(get_object(config["_target_"]))
+        fractions = [name for name in config if hints.get(name) in (float, float | None)]
+        assert all(config[name] is None or isinstance(config[name], float) for name in fractions), path
+        seen += len(fractions)
+    assert seen > 5

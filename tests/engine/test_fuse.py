@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from helpers.engines import Compiled
 from helpers.methods import load_method, synthetic_tensors
 from helpers.models import TinyLoaded, prompts, tiny
-from sawbench.attention.paged import NaivePages, PagedStep
+from sawbench.attention.paged import NaivePages
 from sawbench.core.engine import Request, Sampling
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.fuse import Fused
@@ -14,14 +15,6 @@ from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
 
 ASKED = [Request(str(i), p, Sampling(4, ignore_eos=True)) for i, p in enumerate(prompts(5, 9, 3, 17, 40, 1))]
-
-
-class Compiled(Runner):
-    """An eager runner over compiled layers."""
-
-    def forward(self, ids: torch.Tensor, paged: PagedStep, places: torch.Tensor) -> torch.Tensor:
-        with Fused.of(self.model):
-            return super().forward(ids, paged, places)
 
 
 def answers(loaded: TinyLoaded, runner: type[Runner]) -> dict[str, tuple[int, ...]]:
@@ -44,7 +37,9 @@ def test_layers_compile_once_and_change_nothing(model_type: str, products: int) 
     torch._dynamo.reset()
     counters.clear()
     assert answers(loaded, Compiled) == plain
-    assert counters["stats"]["unique_graphs"] == 4  # before and after attention, in a layer and in its attention
+    assert (
+        counters["stats"]["unique_graphs"] == 6
+    )  # norm, rotary; around attention in layer and module
     assert counters["inductor"]["extern_calls"] == products  # q k v, o, gate up, down: once for both layers
     after = dict(loaded.model.named_parameters())
     assert before.keys() == after.keys()

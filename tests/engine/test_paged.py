@@ -89,7 +89,7 @@ def test_preempted_requests_give_the_tokens_of_an_undisturbed_run(name: str, loa
 
 def test_sampling_equals_the_transformers_engine(loaded: TinyLoaded) -> None:
     asked = [Request(str(i), p, Sampling(10, 1.2, 0.9, 30, seed=i)) for i, p in enumerate(PROMPTS)]
-    asked[2] = Request("2", PROMPTS[2], Sampling(10))
+    asked[2] = Request("2", PROMPTS[2], Sampling(14))  # a greedy one, longer than any that draws
     truth = expected(loaded, "int4", asked)
     assert answers(paged(loaded, "int4"), asked) == truth
     assert answers(paged(loaded, "int4", pages=10, max_running=3), asked) == truth

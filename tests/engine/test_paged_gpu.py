@@ -4,7 +4,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from helpers.engines import calm, paged_engine
+from helpers.engines import Compiled, calm, paged_engine
 from helpers.methods import load_method, synthetic_tensors
 from helpers.models import TinyLoaded, prompts
 from sawbench.core.engine import Request, Sampling
@@ -30,7 +30,7 @@ def loaded() -> TinyLoaded:
 def test_graphs_draw_exactly_what_eager_steps_draw(name: str, loaded: TinyLoaded) -> None:
     """Four prompts in one step, then four rows to the end: every product has the same shape, so every bit is equal."""
     asked = [Request(str(i), p, Sampling(12, ignore_eos=True)) for i, p in enumerate(PROMPTS)]
-    made = [paged_engine(loaded, name, "triton"), paged_engine(loaded, name, "triton", runner=GraphRunner)]
+    made = [paged_engine(loaded, name, "triton", runner=runner) for runner in (Compiled, GraphRunner)]
     eager, graphs = ({c.id: c.tokens for c in each.generate(asked)} for each in made)
     assert graphs == eager
     assert made[1].blocks.used == 0

@@ -5,14 +5,25 @@ import torch
 from helpers.methods import load_method, synthetic_tensors
 from helpers.models import TinyLoaded, tiny
 from helpers.pages import DEVICE
-from sawbench.attention.paged import NaivePages
+from sawbench.attention.paged import NaivePages, PagedStep
 from sawbench.attention.paged_triton import TritonPages
 from sawbench.attention.paged_unfused import UnfusedPages
 from sawbench.engine.paged.engine import PagedEngine
+from sawbench.engine.paged.fuse import Fused
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
 
 KERNELS = {"triton": TritonPages, "unfused": UnfusedPages}
+
+
+class Compiled(Runner):
+    """An eager runner over compiled layers."""
+
+    def forward(self, ids: torch.Tensor, paged: PagedStep, places: torch.Tensor) -> torch.Tensor:
+        with Fused.of(self.model):
+            return super().forward(ids, paged, places)
+
+
 CALM = 0.4
 """Of the tiny model's weights: so tame that half-precision rounding does not cascade through its two layers."""
 

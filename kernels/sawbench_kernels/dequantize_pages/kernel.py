@@ -90,7 +90,7 @@ def _dense_back(words, scale, zero, dim, mask, MATRIX, BITS: tl.constexpr, D: tl
     return y
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def dequantize_kernel(
     CODES, PAIR, PLANE, SLOTS, POSITIONS, CODEBOOK, MATRIX, OWN, CROSS, COLUMN, COS, SIN, LOW, OUT,
     tokens, first_head, factor, codes_page, pair_page, index_page, matrix_head, out_token, out_head,

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def assign_kernel(
     X, CENTROIDS, HALF_NORM, BEST, INDEX, tokens, x_token,
     E: tl.constexpr, C: tl.constexpr, BOOKS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,

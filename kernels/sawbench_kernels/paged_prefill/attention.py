@@ -1,10 +1,13 @@
 """Causal attention of the last T tokens of a sequence over all S of them, by torch's own fused kernels.
 
 cuDNN is the fastest on Hopper, but it masks from the first key on, not from the last, and plans anew for every shape
-(40 to 75 ms on an H200). So the keys are cut into runs: the T own ones (causal, filled up with zeros to a multiple of
-GRANULE, which no real row sees), the past ones up to a multiple of GRANULE, and the rest of these, for flash attention,
-which takes any shape. Runs are merged by their log-sum-exp. Few shapes come of it, and they recur.
+(40 to 75 ms on an H200). So the keys of a long chunk are cut into runs: the T own ones (causal, filled up with zeros to
+a multiple of GRANULE, which no real row sees), the past ones up to a multiple of GRANULE, and the rest of these, for
+flash attention, which takes any shape. Runs are merged by their log-sum-exp. Few shapes come of it, and they recur.
+Short chunks, which would be bound by their launches, go to flash attention together.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +17,7 @@ from torch.nn.functional import pad
 from sawbench_kernels.paged_prefill.kernel import merge_kernel
 
 GRANULE = 1024
-"""Tokens; shorter chunks go to flash attention as they are."""
+"""Tokens; chunks of fewer are short."""
 
 MOST_RUNS = 3
 Part = tuple[Tensor, Tensor]
@@ -36,6 +39,49 @@ def causal_attention(
 @causal_attention.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, scale: float, factor: float, dtype: torch.dtype) -> Tensor:
     return query.new_empty((*query.shape[:2], value.shape[2]), dtype=dtype)
+
+
+@torch.library.custom_op("sawbench::causal_attention_of_many", mutates_args=())
+def causal_attention_of_many(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ends: Tensor,
+    query_lengths: Sequence[int],
+    context_lengths: Sequence[int],
+    scale: float,
+    factor: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """:func:`causal_attention` of sequences that lie one after another in ``query``, ``key`` and ``value``.
+
+    ``ends`` int32 [2, sequences + 1]: the lengths summed, from 0 on, where the kernel reads them.
+    """
+    out = torch.empty(*query.shape[:2], value.shape[2], dtype=dtype, device=query.device)
+    if _flash_takes(query, key):
+        filled = pad(value, (0, query.shape[-1] - value.shape[-1]))
+        most = max(query_lengths), max(context_lengths)
+        op = torch.ops.aten._flash_attention_forward
+        part, total = op(query, key, filled, ends[0], ends[1], *most, 0.0, True, False, scale=scale)[:2]
+        _merge([(part[..., : value.shape[-1]].transpose(0, 1)[None], total[None])], factor, out)
+        return out
+    chunks = (x.split(list(n)) for x, n in ((query, query_lengths), (key, context_lengths), (value, context_lengths)))
+    parts = [causal_attention(q, k, v, scale, factor, dtype) for q, k, v in zip(*chunks, strict=True)]
+    return torch.cat(parts, out=out)
+
+
+@causal_attention_of_many.register_fake
+def _(
+    query: Tensor, key: Tensor, value: Tensor, ends: Tensor, query_lengths: Sequence[int],
+    context_lengths: Sequence[int], scale: float, factor: float, dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    return query.new_empty((*query.shape[:2], value.shape[2]), dtype=dtype)
+
+
+def _flash_takes(query: Tensor, key: Tensor) -> bool:
+    """Of their dtype, device and head sizes; any lengths are taken."""
+    q, k = (x[:1].transpose(0, 1)[None] for x in (query, key))
+    return can_use_flash_attention(SDPAParams(q, k, k, None, 0.0, False, True))
 
 
 def _runs(query: Tensor, key: Tensor, value: Tensor, scale: float) -> list[Part]:

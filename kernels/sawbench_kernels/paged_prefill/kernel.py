@@ -25,7 +25,7 @@ def _added(mean, total, largest, PART, SUM, part_token, part_head, sum_head, hea
         return mean + weight[:, None] * part, total + weight
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sum0", "sum1", "sum2"])
 def merge_kernel(
     PART0, SUM0, token0, head0, sum0, PART1, SUM1, token1, head1, sum1, PART2, SUM2, token2, head2, sum2,
     OUT, tokens, factor, out_token, out_head, D: tl.constexpr, ROWS: tl.constexpr,

@@ -11,6 +11,7 @@ a percent of the attention at 16k. Precision is kept where it is lost in bf16:
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 from sawbench_kernels.dequantize_pages.op import DequantizePages
 from sawbench_kernels.launch import DTYPES
 from sawbench_kernels.paged_decode.naive import KeyBias
-from sawbench_kernels.paged_prefill.attention import causal_attention
+from sawbench_kernels.paged_prefill.attention import GRANULE, causal_attention, causal_attention_of_many
 from sawbench_kernels.pages import slots_of
 from sawbench_kernels.quantize_store.spec import StoreSpec
 
@@ -27,16 +28,34 @@ FIT = 1 / 16
 """Keys and values are scaled by it on their way to fp16: 65,504 * 16 is above any (scale, min) pair's largest value."""
 
 
-class PrefillPlan(NamedTuple):
-    """Which tokens a step's chunks attend to; one for all layers.
+class Together(NamedTuple):
+    """Neighbouring chunks that are computed at once: short ones, or a single long one.
 
-    slots, positions: int64 [sum of context lengths], sequence after sequence; the lengths are host integers.
+    slots, positions: int64 [sum of context lengths], sequence after sequence; the lengths are host integers; ``ends``
+    int32 [2, sequences + 1]: both summed, from 0 on, on the device.
     """
 
     slots: Tensor
     positions: Tensor
     query_lengths: tuple[int, ...]
     context_lengths: tuple[int, ...]
+    ends: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.query_lengths)
+
+
+class PrefillPlan(NamedTuple):
+    """Which tokens a step's chunks attend to, one for all layers; ``slots`` and ``positions`` of all chunks."""
+
+    slots: Tensor
+    positions: Tensor
+    parts: tuple[Together, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(part.tokens for part in self.parts)
 
 
 def plan_prefill(
@@ -57,9 +76,24 @@ def plan_prefill(
     for chunk, context, table in zip(query_lengths, context_lengths, block_tables, strict=True):
         if not 0 < chunk <= context or context > len(table) * page_size:
             raise ValueError(f"a chunk of {chunk} tokens, {context} of context and {len(table)} pages")
-    slots = [slots_of(t, n, page_size) for t, n in zip(block_tables, context_lengths, strict=True)]
-    positions = [torch.arange(n, device=slots[0].device) for n in context_lengths]
-    return PrefillPlan(torch.cat(slots), torch.cat(positions), tuple(query_lengths), tuple(context_lengths))
+    slots = torch.cat([slots_of(t, n, page_size) for t, n in zip(block_tables, context_lengths, strict=True)])
+    positions = torch.cat([torch.arange(n, device=slots.device) for n in context_lengths])
+    sums = [list(accumulate(lengths, initial=0)) for lengths in (query_lengths, context_lengths)]
+    parts = []
+    for short, members in groupby(range(len(block_tables)), lambda i: query_lengths[i] < GRANULE):
+        chosen = list(members)
+        for part in (chosen,) if short else ([i] for i in chosen):
+            first, end = part[0], part[-1] + 1
+            live = slice(sums[1][first], sums[1][end])
+            ends = torch.tensor([[s - each[first] for s in each[first : end + 1]] for each in sums], dtype=torch.int32)
+            lengths = tuple(query_lengths[first:end]), tuple(context_lengths[first:end])
+            parts.append(Together(slots[live], positions[live], *lengths, _sent(ends, slots.device)))
+    return PrefillPlan(slots, positions, tuple(parts))
+
+
+def _sent(host: Tensor, device: torch.device) -> Tensor:
+    """On its way to ``device``, without waiting for it."""
+    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)
 
 
 class PagedPrefill:
@@ -103,31 +137,33 @@ class PagedPrefill:
         if query.dtype not in DTYPES or query.shape[-1] != layout.head_dim or query.shape[1] % layout.kv_heads:
             cache = f"{layout.kv_heads} heads of {layout.head_dim}"
             raise ValueError(f"query {tuple(query.shape)} {query.dtype} does not fit {cache}")
-        if len(query) != sum(plan.query_lengths):
-            raise ValueError(f"query holds {len(query)} tokens, the plan {sum(plan.query_lengths)}")
+        if len(query) != plan.tokens:
+            raise ValueError(f"query holds {len(query)} tokens, the plan {plan.tokens}")
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-        start = end = 0
-        for chunk, context in zip(plan.query_lengths, plan.context_lengths, strict=True):
-            live = slice(end, end + context)
-            rows = slice(start, start + chunk)
-            self._sequence(query[rows], planes, plan.slots[live], plan.positions[live], out[rows])
-            start, end = rows.stop, live.stop
+        start = 0
+        for part in plan.parts:
+            rows = slice(start, start + part.tokens)
+            self._part(query[rows], planes, part, out[rows])
+            start = rows.stop
         return out
 
-    def _sequence(
-        self, query: Tensor, planes: Mapping[str, Tensor], slots: Tensor, positions: Tensor, out: Tensor
-    ) -> None:
+    def _part(self, query: Tensor, planes: Mapping[str, Tensor], part: Together, out: Tensor) -> None:
         heads, dim = self.spec.layout.kv_heads, self.spec.layout.head_dim
-        per_head = len(slots) * (2 * dim + self.key.extra) * 2
+        per_head = len(part.slots) * (2 * dim + self.key.extra) * 2
         turn = max(1, min(heads, self.workspace // per_head))
         group = query.shape[1] // heads
         wide = self._extended(query)
         for first in range(0, heads, turn):
             span = (first, min(first + turn, heads))
-            key = self.key(planes, slots, positions, self.dtype, self.fit, span)
-            value = self.value(planes, slots, None, self.dtype, self.fit, span)
-            part = slice(span[0] * group, span[1] * group)
-            out[:, part] = causal_attention(wide[:, part], key, value, self.scale, 1 / self.fit, out.dtype)
+            key = self.key(planes, part.slots, part.positions, self.dtype, self.fit, span)
+            value = self.value(planes, part.slots, None, self.dtype, self.fit, span)
+            mine = slice(span[0] * group, span[1] * group)
+            how = self.scale, 1 / self.fit, out.dtype
+            if part.query_lengths[0] >= GRANULE:
+                out[:, mine] = causal_attention(wide[:, mine], key, value, *how)
+            else:
+                lengths = part.ends, part.query_lengths, part.context_lengths
+                out[:, mine] = causal_attention_of_many(wide[:, mine], key, value, *lengths, *how)
 
     def _extended(self, query: Tensor) -> Tensor:
         """The query in the workspace's dtype, repeated at the dimensions that have a low column."""

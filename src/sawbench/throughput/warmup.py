@@ -9,13 +9,12 @@ from sawbench.engine.paged.scheduler import Scheduler
 from sawbench.throughput.device import synchronise
 from sawbench.throughput.loads import Load
 
-PROMPTS = 2
-
 
 def warm_up(engine: Any, load: Load, seed: int = 0) -> None:
-    """Run whole prompts of the load, then decode at every batch size up to its concurrency."""
+    """Run whole prompts of the load, one more than a step takes, so that some are computed beside decodes; then decode
+    at every batch size up to its concurrency."""
     vocabulary = engine.loaded.model.config.vocab_size
-    prompts = load.cut(min(PROMPTS, load.requests), 4)
+    prompts = load.cut(min(engine.chunk // load.input_tokens + 2, load.requests), 4)
     for _ in engine.run(list(prompts.prompts(vocabulary, seed + 1))):
         pass
     width = min(load.concurrency, load.requests)

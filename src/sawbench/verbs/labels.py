@@ -37,7 +37,7 @@ def changed_settings(config: DictConfig) -> dict[str, Any]:
     settings = changed({name: config[name] for name in SETTINGS}, plain)
     engine = changed(config.engine, plain.engine)
     return settings | {
-        f"engine.{name}": value for name, value in engine.items() if name not in (*SETTINGS, "batch_size")
+        f"engine.{name}": value for name, value in engine.items() if name not in (*SETTINGS, *BATCHING)
     }
 
 

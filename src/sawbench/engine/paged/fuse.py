@@ -1,4 +1,4 @@
-"""Fewer and larger launches in a step: the decoder layers of a Hugging Face model, compiled.
+"""Fewer and larger launches in a step: the decoder of a Hugging Face model, compiled part by part.
 
 At batch 1 an 8B model's step is bound by its weights' bytes only if the small operations between the matrix products do
 not outnumber them: a norm written out is six launches, the rotary embedding ten. Here torch.compile fuses them, and
@@ -20,7 +20,8 @@ SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class Fused:
-    """Within ``with fused:`` the decoder layers of ``model`` run compiled. ``layers`` counts them."""
+    """Within ``with fused:`` the decoder layers of ``model``, its last norm and its rotary embedding run compiled.
+    ``layers`` counts the layers."""
 
     _made: ClassVar[WeakKeyDictionary[nn.Module, "Fused"]] = WeakKeyDictionary()
 
@@ -32,22 +33,29 @@ class Fused:
         return cls._made[model]
 
     def __init__(self, model: nn.Module) -> None:
-        found = [m for m in model.modules() if hasattr(getattr(m, "self_attn", None), "layer_idx")]
-        self._forwards = [(layer, torch.compile(_twin(layer).forward, dynamic=True)) for layer in found]
-        self.layers = len(found)
+        layers = [m for m in model.modules() if hasattr(getattr(m, "self_attn", None), "layer_idx")]
+        self._forwards = [(m, torch.compile(_twin(m).forward, dynamic=True)) for m in (*layers, *_beside(model))]
+        self.layers = len(layers)
 
     def __enter__(self) -> None:
         # sizes that happen to be equal when first seen (of a chunk and the model's width, say) are not so for ever
         self._duck, experimental.use_duck_shape = experimental.use_duck_shape, False
-        for layer, forward in self._forwards:
-            layer.forward = forward
+        for module, forward in self._forwards:
+            module.forward = forward
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for layer, _ in self._forwards:
-            del layer.forward
+        for module, _ in self._forwards:
+            del module.forward
         experimental.use_duck_shape = self._duck
+
+
+def _beside(model: nn.Module) -> list[nn.Module]:
+    """What the decoder runs once a step: the norm after its layers, and the cos and sin of positions."""
+    decoder: Any = getattr(model, "base_model", model)
+    found = [getattr(decoder, name, None) for name in ("norm", "rotary_emb")]
+    return [module for module in found if isinstance(module, nn.Module)]
 
 
 class Product(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor
 from sawbench.attention.paged import PagedCache, PagedStep
 from sawbench.engine.paged.fuse import Fused
 from sawbench.engine.paged.rows import Rows
-from sawbench.engine.paged.runner import Runner
+from sawbench.engine.paged.runner import Runner, greedy
 from sawbench.engine.paged.scheduler import Step
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -35,12 +35,17 @@ class GraphRunner(Runner):
     def __init__(self, model: Any, cache: PagedCache, rows: Rows) -> None:
         super().__init__(model, cache, rows)
         self.fused = Fused.of(model)
+        self._greedy = torch.compile(greedy, dynamic=True)
         self.captured: dict[tuple[int, int], Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def forward(self, ids: Tensor, paged: PagedStep, places: Tensor) -> Tensor:
         with self.fused:
             return super().forward(ids, paged, places)
+
+    def greedy(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self._greedy(logits)
+        return found
 
     @torch.inference_mode()
     def run(self, step: Step) -> tuple[Tensor, Tensor]:

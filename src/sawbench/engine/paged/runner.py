@@ -11,6 +11,11 @@ from sawbench.engine.paged.scheduler import Step
 from sawbench.engine.sampling import draw
 
 
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The likeliest token of each row [B, V], and whether all its logits were finite."""
+    return logits.nan_to_num().argmax(-1), logits.isfinite().all(-1)
+
+
 class Runner:
     """Runs steps eagerly; the new tokens stay on the device until somebody asks."""
 
@@ -51,21 +56,25 @@ class Runner:
 
     def sample(self, logits: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Draw for ``rows`` and note the draw on the device."""
-        finite = logits.isfinite().all(-1)
-        tokens = self.draw(logits.nan_to_num(), rows)
+        tokens, finite = self.draw(logits, rows)
         self.rows.tokens[rows] = tokens
         self.rows.drawn[rows] += 1
         return tokens, finite
 
-    def draw(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """By each row's own knobs; plain argmax where no request of this run samples."""
+    def draw(self, logits: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens by each row's own knobs, plain argmax where no request of this run samples; and whether all logits
+        were finite."""
         if self.rows.uniforms.shape[1] == 1:
-            return logits.argmax(-1)
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            return self.greedy(logits)
+        finite = logits.isfinite().all(-1)
+        wide = logits.nan_to_num().to(torch.promote_types(logits.dtype, torch.float32))
         last = self.rows.uniforms.shape[1] - 1  # greedy rows, which use none, may have drawn more than any other will
         uniform = self.rows.uniforms[rows, self.rows.drawn[rows].clamp_max(last)]
         knobs = self.rows.knobs
-        return draw(wide, type(knobs)(knobs.temperature[rows], knobs.top_p[rows], knobs.top_k[rows]), uniform)
+        return draw(wide, type(knobs)(knobs.temperature[rows], knobs.top_p[rows], knobs.top_k[rows]), uniform), finite
+
+    def greedy(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return greedy(logits)
 
     def _place(self, step: Step, rows: Tensor) -> PagedStep:
         tables = self.rows.tables
