@@ -71,13 +71,56 @@ def round16(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def widen(word, DTYPE: tl.constexpr):
+    """The two 16-bit floats in an int32 as float32. bfloat16 is the upper half of a float32: one instruction each."""
+    if DTYPE == tl.bfloat16:
+        pair = (word << 16).to(tl.float32, bitcast=True), (word & -65536).to(tl.float32, bitcast=True)
+    else:
+        low = word.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        pair = low, (word >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+    return pair
+
+
+@triton.jit
+def load_words(x, mask, LANES: tl.constexpr, N: tl.constexpr):
+    """Vectors of 16-bit floats at pointers ``x`` [ROWS, 1] as N / 8 tensors int32 [ROWS, 4 LANES]; ``mask`` None: all.
+
+    Unpacked later by :func:`chunk8`: until then a value takes half a register, so that many loads are under way.
+    """
+    at = x.to(tl.pointer_type(tl.int32)) + tl.arange(0, 4 * LANES)[None, :]
+    words = ()
+    for chunk in tl.static_range(N // 8):
+        words = words + (tl.load(at + chunk * 4 * LANES, mask=mask),)
+    return words
+
+
+@triton.jit
+def chunk8(words, DTYPE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """One tensor of :func:`load_words` as eight entries of the row, float32 [ROWS, LANES]."""
+    pairs = split4(words, ROWS, LANES)
+    return widen(pairs[0], DTYPE) + widen(pairs[1], DTYPE) + widen(pairs[2], DTYPE) + widen(pairs[3], DTYPE)
+
+
+@triton.jit
+def load8(x, chunk: tl.constexpr, mask, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """Entries 8 chunk to 8 chunk + 7 of vectors of float32 at pointers ``x`` [ROWS, 1]; 0 where ``mask`` says no."""
+    i = tl.arange(0, 4 * LANES)[None, :]
+    at = x + chunk * 8 * LANES + i // 4 * 8 + i % 4
+    if mask is None:
+        first = split4(tl.load(at), ROWS, LANES) + split4(tl.load(at + 4), ROWS, LANES)
+    else:
+        first = split4(tl.load(at, mask=mask, other=0.0), ROWS, LANES)
+        first = first + split4(tl.load(at + 4, mask=mask, other=0.0), ROWS, LANES)
+    return first
+
+
+@triton.jit
 def load_row(x, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr):
-    """Vectors of 16-bit floats at pointers ``x`` [ROWS, 1] as N tensors float32 [ROWS, LANES]."""
-    at = x + tl.arange(0, 8 * LANES)[None, :]
+    """Vectors of 16-bit floats at pointers ``x`` [ROWS, 1] as N tensors float32 [ROWS, LANES]; ``mask`` None: all."""
+    words = load_words(x, mask, LANES, N)
     row = ()
     for chunk in tl.static_range(N // 8):
-        values = tl.load(at + chunk * 8 * LANES, mask=mask, other=0.0).to(tl.float32)
-        row = row + split8(values, ROWS, LANES)
+        row = row + chunk8(words[chunk], x.dtype.element_ty, ROWS, LANES)
     return row
 
 
@@ -91,11 +134,22 @@ def store_row(out, row, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.con
 
 
 @triton.jit
-def extrema(row, N: tl.constexpr):
-    """Minimum and maximum of each vector, [ROWS]."""
-    low = row[0]
-    high = row[0]
-    for i in tl.static_range(1, N):
+def _extrema_of(row, FIRST: tl.constexpr, N: tl.constexpr):
+    low = row[FIRST]
+    high = row[FIRST]
+    for i in tl.static_range(FIRST + 4, N, 4):
         low = tl.minimum(low, row[i])
         high = tl.maximum(high, row[i])
+    return low, high
+
+
+@triton.jit
+def extrema(row, N: tl.constexpr):
+    """Minimum and maximum of each vector, [ROWS], by four chains: in one, each instruction would wait for the last."""
+    low0, high0 = _extrema_of(row, 0, N)
+    low1, high1 = _extrema_of(row, 1, N)
+    low2, high2 = _extrema_of(row, 2, N)
+    low3, high3 = _extrema_of(row, 3, N)
+    low = tl.minimum(tl.minimum(low0, low1), tl.minimum(low2, low3))
+    high = tl.maximum(tl.maximum(high0, high1), tl.maximum(high2, high3))
     return tl.min(low, 1), tl.max(high, 1)

@@ -1,6 +1,7 @@
 """quantize_store writes what the specification writes, byte for byte, and nothing else."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 
 from helpers.pages import DEVICE, HEADS, PAGE, POISON, Case, dense, draw
 from sawbench_kernels.codec import decode
+from sawbench_kernels.key_bias import Rotary
+from sawbench_kernels.paged_decode.naive import KeyBias
 from sawbench_kernels.pages import PageLayout, gather
 from sawbench_kernels.quantize_store.op import QuantizeStore
 from sawbench_kernels.quantize_store.reference import quantize_store, transform
@@ -96,6 +99,28 @@ def test_a_reused_page_equals_a_fresh_one() -> None:
     live = second.slots()[second.slots() >= 0]
     again, fresh = (gather(second.spec.layout.view(pool), live) for pool in (run(second, pool=used), run(second)))
     assert all(torch.equal(again[name], fresh[name]) for name in fresh)
+
+
+HALF = torch.arange(32)
+PAIRS = {
+    "half": torch.stack((HALF, HALF + 32), -1),
+    "half of a part": torch.stack((HALF[:16], HALF[:16] + 16), -1),
+    "half, in no whole chunk": torch.stack((HALF[:12], HALF[:12] + 12), -1),
+    "interleaved": torch.arange(64).view(32, 2),
+    "backwards": torch.stack((HALF, 63 - HALF), -1),
+}
+
+
+@pytest.mark.parametrize("centroids", [0, 4])
+@pytest.mark.parametrize("pairs", PAIRS.values(), ids=PAIRS)
+def test_rotary_pairs_lie_where_the_model_has_them(pairs: Tensor, centroids: int) -> None:
+    """Dimensions that do not turn have a bias too, and the second head has none in its first pairs."""
+    case = Case(rotations=(64, 1), pairs=1, centroids=centroids)
+    bias = draw(HEADS, 64, seed=8, dtype=torch.float32)
+    bias[1, pairs[:16].flatten()] = 0
+    rotary = Rotary(pairs, 1e4 ** (-torch.arange(len(pairs), dtype=torch.float64) / len(pairs)), 1.0)
+    case.spec = replace(case.spec, key_bias=KeyBias(bias, rotary))
+    assert torch.equal(run(case), specified(case))
 
 
 def ulp16(x: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def rotate(row, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, ORDER:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def hadamard_kernel(
     X, OUT, rows, heads, x_row, x_head,
     ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr,

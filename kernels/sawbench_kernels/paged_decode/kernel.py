@@ -112,9 +112,8 @@ def _bias_amplitudes(
 
 
 @triton.jit
-def _bias_turn(COARSE_TABLE, coarse_pairs, PAIR, c: tl.constexpr, position, COARSE: tl.constexpr):
-    """(cos, sin) float32 [16]: the turns at ``position`` of the pairs of the c-th 16 rows."""
-    pair = tl.load(PAIR + 16 * c + tl.arange(0, 16))
+def _bias_turn(COARSE_TABLE, coarse_pairs, pair, position, COARSE: tl.constexpr):
+    """(cos, sin) float32 [16]: the turns of 16 pairs at ``position``."""
     at = COARSE_TABLE + (position // COARSE * coarse_pairs + pair) * 2
     return tl.load(at), tl.load(at + 1)
 
@@ -218,8 +217,15 @@ def decode_kernel(
     column = tl.arange(0, NC)
     live = (column < G)[None, :]
     fine_table = BIAS_FINE + h * 2 * FINE * R2
-    if R2 == 16:
-        fine_high, fine_low = _bias_table(fine_table, 0, TILE, R2, FINE)
+    # Read once, the tables of a bias stay in shared memory: once a tile they would be more bytes than K and V.
+    fine_high = ()
+    fine_low = ()
+    pairs = ()
+    for c in tl.static_range(R2 // 16):
+        high, low = _bias_table(fine_table, c, TILE, R2, FINE)
+        fine_high = fine_high + (high,)
+        fine_low = fine_low + (low,)
+        pairs = pairs + (tl.load(BIAS_PAIR + h * R2 + 16 * c + tl.arange(0, 16)),)
 
     while left > 0:
         length = tl.load(LENGTHS + b).to(tl.int32)
@@ -241,7 +247,7 @@ def decode_kernel(
                 scale * LOG2E, R2, G, NC,
             )  # fmt: skip
             if R2 == 16:
-                cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, 0, first * TILE, COARSE)
+                cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, pairs[0], first * TILE, COARSE)
 
         acc = ()
         for _ in tl.static_range(16 // VB):
@@ -283,15 +289,19 @@ def decode_kernel(
                 score = score * unit
             if R2:
                 bias = tl.zeros([TILE, NC], tl.float32)
-                for c in tl.static_range(R2 // 16):
-                    if R2 > 16:
-                        fine_high, fine_low = _bias_table(fine_table, c, TILE, R2, FINE)
-                        cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, c, t * TILE, COARSE)
-                    bias = _bias_scores(bias_x[c], bias_y[c], cos, sin, fine_high, fine_low, bias, WIDE)
-                score += bias
                 if R2 == 16:
+                    bias = _bias_scores(bias_x[0], bias_y[0], cos, sin, fine_high[0], fine_low[0], bias, WIDE)
                     # The next tile's turns are fetched a tile ahead: nothing else hides their latency.
-                    cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, BIAS_PAIR + h * R2, 0, (t + 1) * TILE, COARSE)
+                    cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, pairs[0], (t + 1) * TILE, COARSE)
+                else:
+                    HALF: tl.constexpr = R2 // 32
+                    for c in tl.static_range(HALF):
+                        cos, sin = _bias_turn(BIAS_COARSE, coarse_pairs, pairs[c], t * TILE, COARSE)
+                        u = bias_x[c]
+                        v = bias_x[c + HALF]
+                        bias = _bias_scores(u, v, cos, sin, fine_high[c], fine_low[c], bias, WIDE)
+                        bias = _bias_scores(v, u, cos, -sin, fine_high[c + HALF], fine_low[c + HALF], bias, WIDE)
+                score += bias
             if CK:
                 book = KEY_INDEX + page * stride_key_index
                 book_line = h // (H // KEY_BOOKS) * PAGE + within

@@ -26,16 +26,20 @@ class Tuning(NamedTuple):
     warps: int = 1
 
 
-def tuning(key_bits: int, value_bits: int, dim: int, rows: int = 0, centroids: int = 0) -> Tuning:
-    """Five stages hold two tiles in shared memory: the pipeline spends the others on the block table.
+def tuning(key_bits: int, value_bits: int, dim: int, heads: int, rows: int = 0, centroids: int = 0) -> Tuning:
+    """Five stages hold two tiles in shared memory: the pipeline spends the others on the block table. Two hold one.
 
-    A bias of many ``rows`` and sums of ``centroids`` leave registers for short tiles alone, one at a time.
+    A bias of many ``rows`` and sums of ``centroids`` leave registers for short tiles alone, one at a time; on top of
+    large heads, 16-bit pages, more than eight query ``heads`` (columns) or one another they need a second warp's.
     """
     token_bytes = dim * (key_bits + value_bits) // 8
     short = 32 if token_bytes <= 512 else 16
     resident = next((n for limit, n in ((128, 8), (192, 7), (256, 6)) if token_bytes <= limit), 4)
-    if rows > 16 or centroids > MOST_SUMMED:
+    crowded = rows > 16 and (dim > 128 or heads > 8 or centroids > 0 or 16 in (key_bits, value_bits))
+    if crowded or centroids > MOST_SUMMED:
         return Tuning(short, 3, 4, 2)
+    if rows > 16:
+        return Tuning(short, 2, resident)
     if centroids:
         return Tuning(short, 3, resident)
     return Tuning(64 if token_bytes <= 256 else short, 5, resident)
@@ -162,14 +166,14 @@ def decode(
     batch, heads, dim = q.shape
     kv_heads, page = key.shape[1], key.shape[2]
     rows = bias[2].shape[1] if bias else 0
-    tuned = tuning(bits[0], bits[1], dim, rows, value_centroids)
+    group = heads // kv_heads
+    tuned = tuning(bits[0], bits[1], dim, columns(group), rows, value_centroids)
     programs = splits or program_count(kv_heads, q.device, tuned.resident)
     count, wide = programs + batch, interpreted()
     part = torch.empty(count, heads, dim, dtype=torch.float32, device=q.device)
     lse = torch.empty(count, heads, dtype=torch.float32, device=q.device)
     sums = centroid_sums(numbers, value_centroids)
     part_centroids = part.new_empty((count, heads, sums)) if sums else part
-    group = heads // kv_heads
     dims, coefficients, pair, fine, coarse = bias or [q] * 5
     early = overlaps(q.device) and (q.dtype == torch.float32 or key_scores is not None)
     span = slice_span(bits[0], dim, orders[0])

@@ -76,7 +76,8 @@ def bias_tables(split: KeyBias, max_length: int, device: torch.device) -> BiasTa
     energy = bias[:, pairs].square().sum(-1)  # [H, R]
     count = max(1, int((energy > 0).sum(1).max()))
     half = max(8, 1 << (count - 1).bit_length())
-    chosen = pad(energy.topk(count, 1).indices, (0, half - count))  # [H, half]
+    # In the model's order: pairs that turn alike lie side by side in the coarse table.
+    chosen = pad(energy.topk(count, 1).indices.sort(1).values, (0, half - count))  # [H, half]
     a, b = pad(bias[:, pairs].gather(1, chosen[:, :count, None].expand(-1, -1, 2)), (0, 0, 0, half - count)).unbind(-1)
     angle = torch.arange(FINE, dtype=torch.float64)[:, None] * rotary.inv_freq.cpu().to(torch.float64)
     cos, sin = (f.T[chosen].transpose(1, 2) for f in (angle.cos(), angle.sin()))  # [H, FINE, half]

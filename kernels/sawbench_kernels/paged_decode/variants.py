@@ -28,7 +28,7 @@ def _decode(
     rows: int = 0,
     centroids: int = 0,
 ) -> Variant:
-    tuned = tuning(bits[0], bits[1], dim, rows, centroids)
+    tuned = tuning(bits[0], bits[1], dim, 8, rows, centroids)
     planes = {n: "*i16" if b < 16 else "*bf16" for n, b in zip(("KEY", "VALUE"), bits, strict=True)}
     types = {**_POINTERS, **planes, **_SCALARS, **dict.fromkeys(_STRIDES, "i32")}
     constants: dict[str, Any] = {

@@ -1,5 +1,8 @@
 """The arithmetic of quantize_store/naive.py in Triton: the same roundings in the same order.
 
+A store is bound by the instructions that it issues, not by the bytes that it moves, so codes are made of few:
+on NVIDIA GPUs (``FAST``) no value is converted to an integer.
+
 Kernels that use it are launched with ``enable_fp_fusion=False``: a fused multiply-add rounds once where naive rounds
 twice, and a code in many thousands would differ.
 """
@@ -28,9 +31,42 @@ def grid_of(scale, zero):
 
 
 @triton.jit
-def code(x, begin, steps, LEVELS: tl.constexpr):
-    """Code of x, int32."""
-    return tl.minimum(tl.maximum((x - begin) * steps, 0.0), LEVELS * 1.0).to(tl.int32)
+def code(x, begin, steps, BITS: tl.constexpr, FAST: tl.constexpr):
+    """Code of x as an int32 whose low 16 bits hold it; in the fast path those above hold a constant.
+
+    There all steps count as one, an exact power of two: a product that saturates to 0 to 1 clips below, and a sum that
+    rounds toward zero, with the power of two whose last place is a code's unit, leaves the code in the mantissa.
+    """
+    if FAST:
+        ONE: tl.constexpr = 1 << BITS
+        bits = tl.inline_asm_elementwise(
+            "{ .reg .f32 t; mul.rn.sat.f32 t, $1, $2; min.f32 t, t, $3; add.rz.f32 t, t, $4; mov.b32 $0, t; }",
+            "=r,f,f,f,f",
+            [x - begin, steps * (1.0 / ONE), (ONE - 1.0) / ONE, 1.0 * (1 << 23 - BITS)],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        LEVELS: tl.constexpr = (1 << BITS) - 1
+        bits = tl.minimum(tl.maximum((x - begin) * steps, 0.0), LEVELS * 1.0).to(tl.int32)
+    return bits
+
+
+@triton.jit
+def packed(x, begin, steps, BITS: tl.constexpr, COUNT: tl.constexpr, FAST: tl.constexpr):
+    """Codes of a tuple of COUNT tensors side by side, the first in the lowest bits: an int32 of COUNT * BITS bits (of
+    16 alone, the bits above say nothing).
+
+    A multiplication and an addition a code. The codes' constants, the exponents of 2^19 and 2^15, add up to one, most
+    of them beyond the word.
+    """
+    word = code(x[COUNT - 1], begin, steps, BITS, FAST)
+    for i in tl.static_range(1, COUNT):
+        word = word * (1 << BITS) + code(x[COUNT - 1 - i], begin, steps, BITS, FAST)
+    if FAST and COUNT * BITS == 32:
+        word += 0x27000000 if BITS == 4 else -0x47000000
+    return word
 
 
 @triton.jit

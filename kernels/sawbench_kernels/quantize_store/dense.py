@@ -7,7 +7,7 @@ equal naive's except where a value lies within that rounding of a step's edge.
 import triton
 import triton.language as tl
 
-from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, store_pair
+from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, packed, store_pair
 from sawbench_kernels.quantize_store.offset import offset
 from sawbench_kernels.registers import round16
 
@@ -52,14 +52,12 @@ def store_dense(
         high = tl.max(tl.where(inside, most, -float("inf")), 1)
         scale, zero, overflow = fp16_pair(low, high, LEVELS)
         begin, steps = grid_of(scale, zero)
-        codes = ()
-        for field in tl.static_range(4):
-            codes = codes + (code(y[field], begin[:, None], steps[:, None], LEVELS),)
         if BITS == 4:
-            packed = (codes[0] | codes[1] << 4 | codes[2] << 8 | codes[3] << 12).to(tl.int16)
-            tl.store(words.to(tl.pointer_type(tl.int16)) + w, packed, mask=mask & inside)
+            word = packed(y, begin[:, None], steps[:, None], BITS, 4, False).to(tl.int16)
+            tl.store(words.to(tl.pointer_type(tl.int16)) + w, word, mask=mask & inside)
         else:
             at = words.to(tl.pointer_type(tl.uint8)) + w
             for field in tl.static_range(4):
-                tl.store(at + field * FIELD, codes[field].to(tl.uint8), mask=mask & inside)
+                one = code(y[field], begin[:, None], steps[:, None], BITS, False).to(tl.uint8)
+                tl.store(at + field * FIELD, one, mask=mask & inside)
         store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, 1)

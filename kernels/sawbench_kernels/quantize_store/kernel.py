@@ -9,40 +9,44 @@ import triton
 import triton.language as tl
 
 from sawbench_kernels.hadamard.kernel import rotate
-from sawbench_kernels.quantize_store.affine import code, fp16_pair, grid_of, store_pair
+from sawbench_kernels.quantize_store.affine import fp16_pair, grid_of, packed, store_pair
 from sawbench_kernels.quantize_store.dense import store_dense
-from sawbench_kernels.quantize_store.offset import offset
+from sawbench_kernels.quantize_store.offset import load_halves, offset
 from sawbench_kernels.registers import extrema, join4, load_row, split8, store_row
 
 
 @triton.jit
-def _word4(codes, FIELD: tl.constexpr, J: tl.constexpr):
-    return codes[J] | codes[FIELD + J] << 4 | codes[2 * FIELD + J] << 8 | codes[3 * FIELD + J] << 12
+def _word4(row, begin, steps, FIELD: tl.constexpr, J: tl.constexpr, FAST: tl.constexpr):
+    K: tl.constexpr = J + 1
+    low = row[J], row[FIELD + J], row[2 * FIELD + J], row[3 * FIELD + J]
+    high = row[K], row[FIELD + K], row[2 * FIELD + K], row[3 * FIELD + K]
+    return packed(low + high, begin, steps, 4, 8, FAST)
 
 
 @triton.jit
-def _word8(codes, J: tl.constexpr):
-    return codes[J] | codes[J + 1] << 8 | codes[J + 2] << 16 | codes[J + 3] << 24
+def _word8(row, begin, steps, J: tl.constexpr, FAST: tl.constexpr):
+    return packed((row[J], row[J + 1], row[J + 2], row[J + 3]), begin, steps, 8, 4, FAST)
 
 
 @triton.jit
 def _store_codes(
-    words, codes, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr
+    words, row, begin, steps, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
-    """Codes (a tuple of N int32 [ROWS, LANES]) to int32 pointers ``words`` [ROWS, 1], as packing.py has it."""
+    """Codes of ``row`` to int32 pointers ``words`` [ROWS, 1], as packing.py has them."""
     if BITS == 4:
         FIELD: tl.constexpr = N // 4
         at = words + tl.arange(0, 4 * LANES)[None, :]
         for chunk in tl.static_range(FIELD // 8):
             out = ()
             for i in tl.static_range(4):
-                low = _word4(codes, FIELD, chunk * 8 + 2 * i)
-                out = out + (low | _word4(codes, FIELD, chunk * 8 + 2 * i + 1) << 16,)
+                out = out + (_word4(row, begin, steps, FIELD, chunk * 8 + 2 * i, FAST),)
             tl.store(at + chunk * 4 * LANES, join4(out, ROWS, LANES), mask=mask)
     else:
         at = words + tl.arange(0, 2 * LANES)[None, :]
         for chunk in tl.static_range(N // 8):
-            pair = tl.join(_word8(codes, chunk * 8), _word8(codes, chunk * 8 + 4))
+            low = _word8(row, begin, steps, chunk * 8, FAST)
+            pair = tl.join(low, _word8(row, begin, steps, chunk * 8 + 4, FAST))
             tl.store(at + chunk * 2 * LANES, tl.reshape(pair, [ROWS, 2 * LANES]), mask=mask)
 
 
@@ -55,7 +59,7 @@ def _load_moved(
     row = ()
     for chunk in tl.static_range(N // 8):
         dim = chunk * 8 * LANES + tl.arange(0, 8 * LANES)
-        values = tl.load(x + dim[None, :], mask=mask, other=0.0).to(tl.float32)
+        values = tl.load(x + dim[None, :]).to(tl.float32)
         middle, turned = offset(
             values, dim, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, N * LANES, PAIRS
         )
@@ -66,6 +70,7 @@ def _load_moved(
 @triton.jit
 def _store_row(
     words, pairs, row, mask, OVERFLOW, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     if BITS == 16:
         store_row(words, row, mask, ROWS, LANES, N)
@@ -74,41 +79,39 @@ def _store_row(
         low, high = extrema(row, N)
         scale, zero, overflow = fp16_pair(low, high, LEVELS)
         begin, steps = grid_of(scale, zero)
-        codes = ()
-        for i in tl.static_range(N):
-            codes = codes + (code(row[i], begin[:, None], steps[:, None], LEVELS),)
-        _store_codes(words, codes, mask, ROWS, LANES, N, BITS)
+        _store_codes(words, row, begin[:, None], steps[:, None], mask, ROWS, LANES, N, BITS, FAST)
         store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, LANES)
 
 
 @triton.jit
 def _side(
     X, x_token, x_head, SLOTS, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page, INDEX, CODEBOOK, MATRIX,
-    matrix_head, OWN, CROSS, COLUMN, COS, SIN, POSITIONS, OVERFLOW, tokens,
+    matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, tokens,
     BITS: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     D: tl.constexpr = N * LANES
     token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
     inside = token < tokens
-    token = token.to(tl.int64)
-    slot = tl.load(SLOTS + token, mask=inside, other=-1)
-    live = slot >= 0
+    # What is read is always there, so that no load but the tables' waits for another: rows beyond the end are the last.
+    token = tl.minimum(token, tokens - 1).to(tl.int64)
+    slot = tl.load(SLOTS + token)
+    live = inside & (slot >= 0)
     page = tl.where(live, slot // PAGE, 0)
     within = head * PAGE + tl.where(live, slot % PAGE, 0)
     centroid = token * 0 + head * C
     if INDEX is not None:
         book = head // (H // BOOKS)
-        index = tl.load(INDEX + token * BOOKS + book, mask=inside, other=0)
+        index = tl.load(INDEX + token * BOOKS + book)
         centroid += index
         if head % (H // BOOKS) == 0:
             at = INDEX_PLANE + page * index_page + book * PAGE + slot % PAGE
             tl.store(at, index.to(INDEX_PLANE.dtype.element_ty), mask=live)
     place = token * 0
     if OWN is not None:
-        place = tl.load(POSITIONS + token, mask=inside, other=0)
+        place = tl.load(POSITIONS + token)
     source = X + (token * x_token + head * x_head)[:, None]
     words = CODES + (page * codes_page + within * (D if BITS == 16 else D * BITS // 32))[:, None]
     pairs = None
@@ -121,28 +124,32 @@ def _side(
             OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS,
         )  # fmt: skip
     else:
-        if CODEBOOK is not None or OWN is not None:
+        if CHUNKS is not None:
+            row = load_halves(
+                source, head, centroid, place, mask, CODEBOOK, OWN, CHUNKS, COS, SIN, PAIRS, ROWS, LANES, N
+            )
+        elif CODEBOOK is not None or OWN is not None:
             row = _load_moved(
                 source, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS, ROWS, LANES, N
             )
         else:
-            row = load_row(source, mask, ROWS, LANES, N)
+            row = load_row(source, None, ROWS, LANES, N)
         if ORDER > 1:
             row = rotate(row, ROWS, LANES, N, ORDER, NORM)
-        _store_row(words, pairs, row, mask, OVERFLOW, ROWS, LANES, N, BITS)
+        _store_row(words, pairs, row, mask, OVERFLOW, ROWS, LANES, N, BITS, FAST)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def store_kernel(
     KEY, VALUE, SLOTS, KEY_CODES, KEY_PAIR, KEY_PLANE, VALUE_CODES, VALUE_PAIR, VALUE_PLANE,
     KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX,
-    OWN, CROSS, COLUMN, COS, SIN, POSITIONS, OVERFLOW, tokens,
+    OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, tokens,
     key_token, key_head, value_token, value_head, key_codes_page, key_pair_page, key_index_page,
     value_codes_page, value_pair_page, value_index_page, key_matrix_head, value_matrix_head,
     KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, KEY_ORDER: tl.constexpr, VALUE_ORDER: tl.constexpr,
     KEY_NORM: tl.constexpr, VALUE_NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     KEY_C: tl.constexpr, VALUE_C: tl.constexpr, KEY_BOOKS: tl.constexpr, VALUE_BOOKS: tl.constexpr,
-    PAIRS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
+    PAIRS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """Codes and pairs are int32 words (16-bit values: themselves), which their ``*_page`` strides count. What is None
     is not there."""
@@ -150,13 +157,13 @@ def store_kernel(
         _side(
             KEY, key_token, key_head, SLOTS, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE,
             key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN,
-            POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS,
-            ROWS, LANES, N,
+            CHUNKS, POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS,
+            ROWS, LANES, N, FAST,
         )  # fmt: skip
     else:
         _side(
             VALUE, value_token, value_head, SLOTS, VALUE_CODES, value_codes_page, VALUE_PAIR, value_pair_page,
             VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX, value_matrix_head,
-            None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H, PAGE,
-            VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N,
+            None, None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H, PAGE,
+            VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
         )  # fmt: skip

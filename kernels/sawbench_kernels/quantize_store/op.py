@@ -9,6 +9,7 @@ from torch import Tensor
 from sawbench_kernels.key_bias import cos_sin_table
 from sawbench_kernels.launch import check_aligned, check_rows, check_sides, tile, words
 from sawbench_kernels.paged_decode.naive import KeyBias
+from sawbench_kernels.paged_decode.op import inline_ptx
 from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.quantize_store.kernel import store_kernel
 from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
@@ -39,6 +40,20 @@ def bias_table(split: KeyBias, positions: int, device: torch.device) -> BiasTabl
     return BiasTable(own, cross, column, *cos_sin_table(split.rotary, positions, device))
 
 
+def biased_chunks(split: KeyBias, lanes: int) -> Tensor | None:
+    """int32 [H]: bit c is set where the c-th 8 ``lanes`` pairs of a head have a bias (see :func:`.offset.load_halves`).
+
+    None where pairs are not dimensions d and d + R, or R is no multiple of 8 ``lanes``.
+    """
+    pairs = split.rotary.pairs.cpu()
+    count, step = len(pairs), 8 * lanes
+    first = torch.arange(count)
+    if count % step or not torch.equal(pairs, torch.stack((first, first + count), -1)):
+        return None
+    biased = (split.bias[:, : 2 * count].cpu() != 0).unflatten(1, (2, -1, step)).any(-1).any(1)
+    return (biased.to(torch.int32) << torch.arange(count // step, dtype=torch.int32)).sum(1, dtype=torch.int32)
+
+
 class SideTensors(NamedTuple):
     """A SideSpec on the device: float32, contiguous; ``order`` 1 where the rotation is dense or none."""
 
@@ -64,7 +79,11 @@ class QuantizeStore:
         self.spec = spec
         self.key, self.value = (prepare(side, device) for side in (spec.key, spec.value))
         self.overflow = torch.zeros(1, dtype=torch.int32, device=device)
-        self.bias = list(bias_table(spec.key_bias, positions, device)) if spec.key_bias is not None else []
+        self.bias: list[Tensor] = []
+        if spec.key_bias is not None:
+            self.bias = [*bias_table(spec.key_bias, positions, device)]
+            chunks = biased_chunks(spec.key_bias, lanes_of(spec.layout.head_dim))
+            self.bias += [] if chunks is None else [chunks.to(device)]
 
     def __call__(
         self,
@@ -134,7 +153,7 @@ def quantize_store(
     bias: list[Tensor],
 ) -> None:
     """The launch. ``sizes``: page size, bits of K and V, stored centroids of K and V, and books of the page layout;
-    ``orders``: of K and V; ``bias``: the tensors of BiasTable, or none."""
+    ``orders``: of K and V; ``bias``: the tensors of BiasTable, and of biased_chunks where it has one, or none."""
     tokens, heads, dim = key.shape
     check_aligned("key", key)
     check_aligned("value", value)
@@ -142,7 +161,8 @@ def quantize_store(
         return
     lanes = lanes_of(dim)
     warps, rows = tile(lanes, dense=key_matrix is not None or value_matrix is not None)
-    own, cross, column, cos, sin = bias or (None,) * 5
+    tables: list[Tensor | None] = [*bias, *[None] * (6 - len(bias))]
+    own, cross, column, cos, sin, chunks = tables
     page, *bits, key_count, value_count, books = sizes
     layout = PageLayout(heads, dim, page, bits[0], bits[1], key.dtype, key_count, value_count, books)
     planes = layout.view(pool)
@@ -151,14 +171,14 @@ def quantize_store(
         store_kernel[(-(-tokens // rows), heads, 2)](
             key, value, slots, *sides,
             key_index, key_codebook, key_matrix, value_index, value_codebook, value_matrix,
-            own, cross, column, cos, sin, positions, overflow, tokens,
+            own, cross, column, cos, sin, chunks, positions, overflow, tokens,
             key.stride(0), key.stride(1), value.stride(0), value.stride(1),
             *(_stride(t) for t in sides), _per_head(key_matrix), _per_head(value_matrix),
             KEY_BITS=bits[0], VALUE_BITS=bits[1], KEY_ORDER=orders[0], VALUE_ORDER=orders[1],
             KEY_NORM=orders[0] ** -0.5, VALUE_NORM=orders[1] ** -0.5, H=heads, PAGE=page,
             KEY_C=_centroids(key_codebook), VALUE_C=_centroids(value_codebook),
             KEY_BOOKS=books, VALUE_BOOKS=books, PAIRS=0 if cos is None else cos.shape[1],
-            ROWS=rows, LANES=lanes, N=dim // lanes,
+            ROWS=rows, LANES=lanes, N=dim // lanes, FAST=inline_ptx(key.device),
             num_warps=warps, enable_fp_fusion=False,
         )  # fmt: skip
 

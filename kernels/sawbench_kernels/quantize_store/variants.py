@@ -18,7 +18,8 @@ _STRIDES = dict.fromkeys(
     ),
     "i32",
 )  # fmt: skip
-_BIAS = {"OWN": "*fp32", "CROSS": "*fp32", "COLUMN": "*i32", "COS": "*fp32", "SIN": "*fp32", "POSITIONS": "*i64"}
+_BIAS = {"OWN": "*fp32", "CROSS": "*fp32", "COLUMN": "*i32", "COS": "*fp32", "SIN": "*fp32",
+         "CHUNKS": "*i32", "POSITIONS": "*i64"}  # fmt: skip
 
 
 def store_variant(
@@ -35,7 +36,7 @@ def store_variant(
         "KEY_BITS": bits[0], "VALUE_BITS": bits[1], "KEY_ORDER": orders[0], "VALUE_ORDER": orders[1],
         "KEY_NORM": orders[0] ** -0.5, "VALUE_NORM": orders[1] ** -0.5, "H": 8, "PAGE": 128, "KEY_C": 256, "VALUE_C": 0,
         "KEY_BOOKS": 1, "VALUE_BOOKS": 1, "PAIRS": dim // 2,
-        "ROWS": 32 // lanes * warps, "LANES": lanes, "N": dim // lanes,
+        "ROWS": 32 // lanes * warps, "LANES": lanes, "N": dim // lanes, "FAST": True,
     }  # fmt: skip
     types = {**_BASE, **_STRIDES, **(extra or {})}
     return Variant(name, store_kernel, types, constants, warps, tuple(_STRIDES), {"enable_fp_fusion": False})
