@@ -7,7 +7,8 @@ lane ``d / 8 % LANES``. What happens between tuple entries is plain arithmetic o
 packing need neither shared memory nor barriers (butterflies between lanes are one exchange each).
 
 A quarter of the head, a field of the 4-bit words, is a multiple of 8 LANES dimensions, so that all four fields of a
-word lie in one thread: LANES is 1 for D = 96, 4 for D = 256 (where 2 would need too many registers), 2 for 64 and 128.
+word lie in one thread: LANES is 1 for D = 96, 2 for 64, 4 for 128 and 256. More lanes exchange more in a rotation, but
+leave registers for more programs at once, which is worth more: 4 are faster than 2 at D = 128, rotated or not.
 """
 
 import triton
@@ -16,9 +17,10 @@ import triton.language as tl
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 
-def lanes_of(head_dim: int) -> int:
-    """Threads that share one vector of ``head_dim`` dimensions."""
-    return 4 if head_dim == 256 else 2 if head_dim % 64 == 0 else 1
+def lanes_of(head_dim: int, dense: bool = False) -> int:
+    """Threads that share one vector of ``head_dim`` dimensions; fewer beside a ``dense`` rotation, whose product spills
+    where a program has fewer rows."""
+    return 4 if head_dim % (256 if dense else 128) == 0 else 2 if head_dim % 64 == 0 else 1
 
 
 @triton.jit

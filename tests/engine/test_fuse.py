@@ -37,9 +37,7 @@ def test_layers_compile_once_and_change_nothing(model_type: str, products: int) 
     torch._dynamo.reset()
     counters.clear()
     assert answers(loaded, Compiled) == plain
-    assert (
-        counters["stats"]["unique_graphs"] == 6
-    )  # norm, rotary; around attention in layer and module
+    assert counters["stats"]["unique_graphs"] == 6  # norm, rotary; around attention in layer and module
     assert counters["inductor"]["extern_calls"] == products  # q k v, o, gate up, down: once for both layers
     after = dict(loaded.model.named_parameters())
     assert before.keys() == after.keys()

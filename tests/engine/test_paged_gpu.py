@@ -3,6 +3,7 @@
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch._dynamo.utils import counters
 
 from helpers.engines import Compiled, calm, paged_engine
 from helpers.methods import load_method, synthetic_tensors
@@ -46,6 +47,20 @@ def test_padded_buckets_sampling_preemption_and_reuse(loaded: TinyLoaded) -> Non
     assert {i: len(c.tokens) for i, c in done.items()} == {r.id: r.sampling.max_new_tokens for r in asked}
     assert all(c.finite for c in done.values())
     assert tight.blocks.used == 0
+
+
+def test_no_step_compiles_what_an_earlier_one_has(loaded: TinyLoaded) -> None:
+    """Other numbers of prompts, chunks and rows are no reason to compile layers again."""
+    made = paged_engine(loaded, "int4", "triton", runner=GraphRunner)
+    first, second = (
+        [Request(str(i), p, Sampling(4 + i, ignore_eos=True)) for i, p in enumerate(each)]
+        for each in (PROMPTS, prompts(40, 7, 90))
+    )
+    list(made.generate(first))
+    compiled = counters["stats"]["unique_graphs"]
+    list(made.generate(second))
+    list(made.generate(first[:1]))
+    assert counters["stats"]["unique_graphs"] == compiled > 0
 
 
 def test_fused_layers_compute_what_they_replace() -> None:

@@ -107,7 +107,7 @@ def dequantize_pages(
     out = torch.empty(heads, tokens, dim + extra, dtype=dtype, device=slots.device)
     if extra:
         out[..., dim:] = 0
-    lanes = lanes_of(dim)
+    lanes = lanes_of(dim, dense=matrix is not None)
     warps, rows = tile(lanes, dense=matrix is not None)
     own, cross, column, cos, sin = bias or (None,) * 5
     pair = None if pair is None else words(pair)

@@ -5,6 +5,7 @@ from typing import Any
 
 from sawbench_kernels.aot import Variant
 from sawbench_kernels.dequantize_pages.kernel import dequantize_kernel
+from sawbench_kernels.registers import lanes_of
 
 _STRIDES = ("codes_page", "pair_page", "index_page", "matrix_head", "out_token", "out_head")
 _TYPES = {
@@ -20,9 +21,10 @@ _BIAS = {
 def _variant(
     name: str, bits: int = 4, order: int = 1, extra: Mapping[str, str] | None = None, warps: int = 1
 ) -> Variant:
+    lanes = lanes_of(128, dense="MATRIX" in (extra or {}))
     constants: dict[str, Any] = {
         "BITS": bits, "ORDER": order, "NORM": order**-0.5, "H": 8, "PAGE": 128, "C": 0, "BOOKS": 1, "PAIRS": 64,
-        "ROWS": 16 * warps, "LANES": 2, "N": 64,
+        "ROWS": 32 // lanes * warps, "LANES": lanes, "N": 128 // lanes,
     }  # fmt: skip
     types = {**_TYPES, **(extra or {})}
     return Variant(name, dequantize_kernel, types, constants, warps, _STRIDES, {"enable_fp_fusion": False})

@@ -82,7 +82,8 @@ class QuantizeStore:
         self.bias: list[Tensor] = []
         if spec.key_bias is not None:
             self.bias = [*bias_table(spec.key_bias, positions, device)]
-            chunks = biased_chunks(spec.key_bias, lanes_of(spec.layout.head_dim))
+            dense = self.key.matrix is not None or self.value.matrix is not None
+            chunks = biased_chunks(spec.key_bias, lanes_of(spec.layout.head_dim, dense))
             self.bias += [] if chunks is None else [chunks.to(device)]
 
     def __call__(
@@ -159,8 +160,9 @@ def quantize_store(
     check_aligned("value", value)
     if not tokens:
         return
-    lanes = lanes_of(dim)
-    warps, rows = tile(lanes, dense=key_matrix is not None or value_matrix is not None)
+    dense = key_matrix is not None or value_matrix is not None
+    lanes = lanes_of(dim, dense)
+    warps, rows = tile(lanes, dense)
     tables: list[Tensor | None] = [*bias, *[None] * (6 - len(bias))]
     own, cross, column, cos, sin, chunks = tables
     page, *bits, key_count, value_count, books = sizes

@@ -31,7 +31,7 @@ def store_variant(
     warps: int = 1,
 ) -> Variant:
     """A launch of the store kernel for 8 KV heads and pages of 128 tokens, as op.py makes it."""
-    lanes = lanes_of(dim)
+    lanes = lanes_of(dim, dense="KEY_MATRIX" in (extra or {}))
     constants: dict[str, Any] = {
         "KEY_BITS": bits[0], "VALUE_BITS": bits[1], "KEY_ORDER": orders[0], "VALUE_ORDER": orders[1],
         "KEY_NORM": orders[0] ** -0.5, "VALUE_NORM": orders[1] ** -0.5, "H": 8, "PAGE": 128, "KEY_C": 256, "VALUE_C": 0,

@@ -3,7 +3,9 @@
 Two backends keep it: naive (this file: PyTorch, any method, any dtype) and triton (``paged_triton``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -83,21 +85,32 @@ class PagedCache(Protocol):
         ...
 
 
+_STEP: ContextVar[PagedStep] = ContextVar("step")
+"""The step that a model's forward is in. No keyword of that forward, since a compiler specializes layers on those."""
+
+
 @torch.compiler.disable  # kernels, which have nothing to fuse with; and the step's places, which are host values
 def attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float,
-    pages: PagedStep, **kwargs: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
-    """The attention function for a flat step [1, H, T, D]; ``pages`` reaches it as a keyword of the model's forward."""
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """The attention function for a flat step [1, H, T, D]."""
+    step = _STEP.get()
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    return pages.cache.attend(module.layer_idx, q, k, v, scaling, pages)[None], None
+    return step.cache.attend(module.layer_idx, q, k, v, scaling, step)[None], None
 
 
-def install(model: Any) -> None:
-    """Make ``model`` attend over pages. No mask function is registered: lengths and chunks say what a token sees."""
+@contextmanager
+def attending(model: Any, step: PagedStep) -> Iterator[None]:
+    """Within it ``model`` attends over the pages of ``step``. No mask function is registered: lengths and chunks say
+    what a token sees."""
     AttentionInterface.register(NAME, attention)
     if model.config._attn_implementation != NAME:  # another engine may have had the model meanwhile
         model.set_attn_implementation(NAME)
+    before = _STEP.set(step)
+    try:
+        yield
+    finally:
+        _STEP.reset(before)
 
 
 class NaivePages:

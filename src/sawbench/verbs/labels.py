@@ -36,9 +36,7 @@ def changed_settings(config: DictConfig) -> dict[str, Any]:
     plain = shipped("engine", config.engine.name)
     settings = changed({name: config[name] for name in SETTINGS}, plain)
     engine = changed(config.engine, plain.engine)
-    return settings | {
-        f"engine.{name}": value for name, value in engine.items() if name not in (*SETTINGS, *BATCHING)
-    }
+    return settings | {f"engine.{name}": value for name, value in engine.items() if name not in (*SETTINGS, *BATCHING)}
 
 
 def changed(given: Mapping[Any, Any], before: Mapping[Any, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sawbench.attention.paged import ChunkPlace, PagedCache, PagedStep, install
+from sawbench.attention.paged import ChunkPlace, PagedCache, PagedStep, attending
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.scheduler import Step
 from sawbench.engine.sampling import draw
@@ -48,10 +48,10 @@ class Runner:
 
     def forward(self, ids: Tensor, paged: PagedStep, places: Tensor) -> Tensor:
         """The model itself, on flat tokens [T]."""
-        install(self.model)
-        out = self.model(
-            input_ids=ids[None], position_ids=paged.positions[None], use_cache=False, pages=paged, logits_to_keep=places
-        )
+        with attending(self.model, paged):
+            out = self.model(
+                input_ids=ids[None], position_ids=paged.positions[None], use_cache=False, logits_to_keep=places
+            )
         return out.logits[0]
 
     def sample(self, logits: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
