@@ -125,9 +125,13 @@ POINTS = ((1, 32768), (16, 16384), (64, 8192))
 
 
 def _decode_grid() -> Iterator[KernelShape]:
-    """Batch by context at one shape of heads, then other heads, head sizes and pages at three points."""
+    """Batch by context at one shape of heads."""
     for batch in (16, 1, 64, 4, 256):
         yield from (KernelShape(batch, 1 << k) for k in range(10, 18))
+
+
+def _decode_other() -> Iterator[KernelShape]:
+    """Other heads, head sizes and pages at three points."""
     for heads in ((16, 8), (64, 8), (12, 2), (14, 2)):
         yield from (KernelShape(*point, *heads) for point in POINTS)
     yield from (KernelShape(*point, head_dim=64) for point in POINTS)
@@ -139,14 +143,17 @@ SHAPES: dict[str, dict[str, list[KernelShape]]] = {
     "paged_decode": {
         "quick": [KernelShape(*point) for point in (*POINTS, (256, 2048))],
         "grid": list(_decode_grid()),
+        "other": list(_decode_other()),
     },
     "quantize_store": {
         "quick": [KernelShape(32, 1), KernelShape(1, 8192)],
         "grid": [KernelShape(n, 1) for n in (1, 8, 32, 128)] + [KernelShape(1, 1 << k) for k in range(9, 16, 2)],
+        "other": [KernelShape(1, 8192, *heads) for heads in ((16, 8), (64, 8), (12, 2), (14, 2))],
     },
     "paged_prefill": {
         "quick": [KernelShape(1, 16384)],
         "grid": [KernelShape(1, 2048), KernelShape(4, 4096), KernelShape(1, 16384), KernelShape(1, 65536)],
+        "other": [KernelShape(1, 16384, *heads) for heads in ((16, 8), (64, 8), (12, 2), (14, 2))],
     },
 }
 FAMILIES: dict[str, Family] = {

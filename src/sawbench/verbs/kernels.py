@@ -48,8 +48,8 @@ def main(config: DictConfig) -> int:
 
 def choose(config: DictConfig) -> tuple[list[str], Callable[[Case], bool]]:
     """Families, and whether a case is wanted. Raises UserError for names that do not exist."""
-    if config.shapes not in ("quick", "grid"):
-        raise illegal("shapes", config.shapes, ("quick", "grid"))
+    if config.shapes not in SHAPES["paged_decode"]:
+        raise illegal("shapes", config.shapes, SHAPES["paged_decode"])
     families = [config.families] if isinstance(config.families, str) else list(config.families)
     _all_legal("families", families, FAMILIES)
     if config.kernels == "all":
