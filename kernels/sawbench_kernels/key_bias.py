@@ -57,16 +57,26 @@ def rotated_bias(bias: Tensor, rotary: Rotary, positions: Tensor) -> Tensor:
     return turned
 
 
+def pair_energy(bias: Tensor, rotary: Rotary) -> Tensor:
+    """Squared length [H, R] of ``bias`` [H, D] in each rotary pair."""
+    return bias[:, rotary.pairs.to(bias.device)].square().sum(-1)
+
+
+def enough_pairs(bias: Tensor, rotary: Rotary, left: float) -> int:
+    """The fewest of 8, 16, 32, ... largest pairs without which no pair of any head is longer than ``left``. (The decode
+    kernel fills its tables up to such numbers.)"""
+    most = int((pair_energy(bias, rotary) > left**2).sum(-1).max())
+    return max(8, 1 << (most - 1).bit_length()) if most else 8
+
+
 def split_bias(bias: Tensor, rotary: Rotary, pairs: int | None) -> Tensor:
     """The part of ``bias`` [H, D] that the split takes out of the key: all of it, or the ``pairs`` rotary pairs of
     largest energy of each head. Exact for any subset; the rest stays in the quantized key."""
     if pairs is None or pairs >= len(rotary.pairs):
         return bias
-    first, second = rotary.pairs.to(bias.device).unbind(-1)
-    energy = bias[:, first].square() + bias[:, second].square()
-    chosen = energy.topk(pairs, -1).indices
+    chosen = pair_energy(bias, rotary).topk(pairs, -1).indices
     kept = torch.zeros_like(bias)
-    for dims in (first, second):
+    for dims in rotary.pairs.to(bias.device).unbind(-1):
         index = dims[chosen]
         kept.scatter_(1, index, bias.gather(1, index))
     return kept

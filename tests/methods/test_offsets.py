@@ -1,5 +1,7 @@
 """Offsets: what is subtracted before quantizing comes back exactly."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -118,6 +120,16 @@ def test_an_obstacle_refuses_the_split_by_name() -> None:
         load_method("kbias_bdr").check(blocked)
     with pytest.raises(UserError, match="for keys"):
         KeyBias().check(facts, "value")
+
+
+def test_auto_takes_as_many_pairs_as_a_layer_needs() -> None:
+    """Eight where eight are enough, a power of two that leaves no large pair elsewhere."""
+    facts = make_facts()
+    bias = torch.full((2, 64), 0.5)
+    bias[0, :11] = 40.0  # eleven pairs (d, d + 32) of the first head
+    made = [KeyBias(pairs="auto").bind(Site(replace(facts, key_bias=(b,)), 0, "key")) for b in (bias, bias * 0.1)]
+    assert [int((each.bias[0] != 0).sum()) // 2 for each in made] == [16, 8]
+    assert float((bias - made[0].bias).abs().max()) == 0.5
 
 
 def test_partial_split_of_the_bias_still_binds() -> None:

@@ -44,6 +44,14 @@ def test_floor_fraction_and_ratio() -> None:
 
 
 @pytest.mark.usefixtures("clock")
+def test_a_ratio_is_to_the_peers_of_the_same_family() -> None:
+    """A whole prompt and its last chunk have one shape, and are other work."""
+    chunk = replace(case("chunk", 1.0, baseline=True), family="chunks")
+    got = rows(case("mine", 4.0), chunk, case("whole", 8.0, baseline=True))
+    assert (got["mine"].vs_bf16, got["chunk"].vs_bf16) == (2.0, 1.0)
+
+
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("error", [6e-3, float("nan"), float("inf")])
 def test_a_wrong_kernel_has_no_time_and_is_no_baseline(error: float) -> None:
     got = rows(case("mine", 2.0), case("wrong", 1.0, error, baseline=True))

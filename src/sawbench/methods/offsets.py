@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sawbench.core.errors import UserError, illegal
 from sawbench.methods.parts import LayerSample, ModelFacts, Planes, SideName, Site
-from sawbench_kernels.key_bias import Rotary, rotated_bias, split_bias
+from sawbench_kernels.key_bias import Rotary, enough_pairs, rotated_bias, split_bias
 from sawbench_kernels.kmeans_assign.naive import assign
 
 log = logging.getLogger(__name__)
@@ -163,15 +163,21 @@ class BoundCodebook:
         return {"codebooks": self.codebooks}
 
 
+LEFT = 5.0
+"""Largest bias of a rotary pair that pairs=auto leaves in the key: what depends on the token reaches about as far."""
+
+
 @dataclass(frozen=True)
 class KeyBias:
     """The key-bias split, exact and without calibration: only ``R_j W x`` is quantized, ``R_j b`` is never stored.
 
-    ``pairs`` covers the rotary pairs of largest bias only ("all": the whole bias). On a model whose keys have no bias
-    it is no offset at all, and says so.
+    ``pairs`` covers the rotary pairs of largest bias only ("all": the whole bias; "auto": in each layer the fewest of
+    8, 16, 32, ... that leave no pair of a larger bias than LEFT). Any subset is exact; what is left is quantized with
+    the key, and costs accuracy where it is large. On a model whose keys have no bias it is no offset at all, and says
+    so.
     """
 
-    pairs: int | Literal["all"] = "all"
+    pairs: int | Literal["all", "auto"] = "all"
 
     def check(self, facts: ModelFacts, side: SideName) -> None:
         """Raises UserError where something stands between bias and RoPE, or on the value side."""
@@ -179,8 +185,8 @@ class KeyBias:
             raise UserError("the key-bias split is for keys: method.value.offset cannot be KeyBias")
         if facts.bias_obstacle:
             raise UserError(f"the key-bias split does not hold for {facts.name}: {facts.bias_obstacle}")
-        if self.pairs != "all" and (not isinstance(self.pairs, int) or self.pairs < 1):
-            raise UserError(f"method.options.pairs={self.pairs} is neither all nor a number of rotary pairs from 1")
+        if self.pairs not in ("all", "auto") and (not isinstance(self.pairs, int) or self.pairs < 1):
+            raise UserError(f"method.options.pairs={self.pairs}: legal are all, auto, or a number of pairs from 1")
 
     def bind(self, site: Site) -> "BoundKeyBias | NoOffset":
         facts = site.facts
@@ -190,9 +196,9 @@ class KeyBias:
             return NoOffset()
         if facts.rotary is None:
             raise UserError(f"the key-bias split needs the rotary embedding of {facts.name}, which was not found")
-        pairs = None if self.pairs == "all" else self.pairs
-        bias = split_bias(facts.key_bias[site.layer].to(site.device), facts.rotary, pairs)
-        return BoundKeyBias(bias, facts.rotary)
+        bias = facts.key_bias[site.layer].to(site.device)
+        pairs = enough_pairs(bias, facts.rotary, LEFT) if self.pairs == "auto" else self.pairs
+        return BoundKeyBias(split_bias(bias, facts.rotary, None if pairs == "all" else pairs), facts.rotary)
 
 
 @dataclass(frozen=True)

@@ -109,16 +109,17 @@ def _too_large(case: Case, device: torch.device) -> str:
 
 
 def measure_shape(cases: Iterable[Case], device: torch.device, bandwidth: float) -> Iterator[Row]:
-    """Rows of one shape and family as they are made, the BF16 baselines first: each row has its ratio to their best."""
+    """Rows of one shape as they are made, the BF16 baselines first: a row has its ratio to the best of its family."""
     ordered = sorted(cases, key=lambda case: not case.baseline)
     baselines = [measure(case, device, bandwidth) for case in ordered if case.baseline]
-    best = min((row.time_us for row in baselines if row.time_us), default=None)
+    best: dict[str, float] = {}
+    for row in baselines:
+        if row.time_us:
+            best[row.family] = min(row.time_us, best.get(row.family, row.time_us))
     others = (measure(case, device, bandwidth) for case in ordered if not case.baseline)
-    yield from (_against(row, best) for row in chain(baselines, others))
-
-
-def _against(row: Row, best: float | None) -> Row:
-    return replace(row, vs_bf16=best / row.time_us) if best and row.time_us else row
+    for row in chain(baselines, others):
+        peer = best.get(row.family)
+        yield replace(row, vs_bf16=peer / row.time_us) if peer and row.time_us else row
 
 
 POINTS = ((1, 32768), (16, 16384), (64, 8192))
