@@ -1,5 +1,7 @@
 """The kernel benchmark: a wrong kernel has no time, a ratio is to the best BF16, what does not fit is a row."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +21,7 @@ SHAPE = KernelShape(2, 100, query_heads=4, kv_heads=2, head_dim=64, page_size=16
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step takes as many microseconds as it returns; the card has room for 10 GB."""
-    monkeypatch.setattr(kernel_bench, "graph_times", lambda steps: [float(step()) for step in steps] * 10)
+    monkeypatch.setattr(kernel_bench, "timer", lambda steps: lambda: float(steps[0]()))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (kernel_bench.RESERVE + 10**10, 10**11))
 
 
@@ -41,6 +43,20 @@ def test_floor_fraction_and_ratio() -> None:
     assert got["mine"].fraction == pytest.approx(0.5)
     assert got["mine"].tb_per_s == pytest.approx(1000 / 2e-6 / 1e12)
     assert (got["mine"].vs_bf16, got["slow"].vs_bf16) == (2.5, 0.625)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_peer_in_turn_slows_down_with_ours() -> None:
+    """Both take half as long again from replay to replay: the ratio is that of each turn."""
+    peer, mine = itertools.count(), itertools.count()
+
+    def timed(name: str, base: float, clock: Iterator[int], **more: object) -> Case:
+        made = Prepared((lambda: base * 1.5 ** next(clock),), lambda: 0.0)
+        return replace(case(name, base, **more), prepare=lambda device: made)
+
+    got = rows(timed("peer", 4.0, peer, baseline=True, in_turn=True), timed("mine", 2.0, mine))
+    shift = 1.5**kernel_bench.REPLAYS  # the peer had been timed alone before
+    assert got["mine"].vs_bf16 == pytest.approx(2.0 * shift)
 
 
 @pytest.mark.usefixtures("clock")

@@ -21,7 +21,8 @@ RESERVE = 6 << 30
 @dataclass(frozen=True)
 class Row:
     """One line of results/kernels/*.csv. Times in microseconds: the median of REPLAYS graph replays, and their 10th
-    and 90th percentile. ``fraction``: floor over time. ``vs_bf16``: time of the best BF16 peer of the shape over ours.
+    and 90th percentile. ``fraction``: floor over time. ``vs_bf16``: time of the best BF16 peer of the shape over ours,
+    medians, or where a family says so the median over replays of both in turn.
     """
 
     family: str
@@ -46,6 +47,12 @@ class Row:
 
 def graph_times(steps: Iterable[Callable[[], object]]) -> list[float]:
     """Microseconds of a step, one figure a replay, of a CUDA graph that cycles through ``steps``."""
+    once = timer(steps)
+    return [once() for _ in range(REPLAYS)]
+
+
+def timer(steps: Iterable[Callable[[], object]]) -> Callable[[], float]:
+    """Captures ``steps`` into a graph; each call replays it and returns the microseconds of a step."""
     steps = list(steps)
     single = _elapsed(lambda: [step() for step in steps]) / len(steps)
     cycles = max(1, round(GRAPH_MICROSECONDS / (single * len(steps))))
@@ -55,7 +62,7 @@ def graph_times(steps: Iterable[Callable[[], object]]) -> list[float]:
             for step in steps:
                 step()
     graph.replay()
-    return [_elapsed(graph.replay) / (cycles * len(steps)) for _ in range(REPLAYS)]
+    return lambda: _elapsed(graph.replay) / (cycles * len(steps))
 
 
 def _elapsed(run: Callable[[], object]) -> float:
@@ -69,14 +76,14 @@ def _elapsed(run: Callable[[], object]) -> float:
     return begin.elapsed_time(end) * 1e3
 
 
-def measure(case: Case, device: torch.device, bandwidth: float) -> Row:
-    """The row of one case: skipped, failed, wrong (no time), or timed."""
+def measure(case: Case, device: torch.device, bandwidth: float, peer: Callable[[], float] | None = None) -> Row:
+    """The row of one case: skipped, failed, wrong (no time), or timed; in turn with ``peer`` where there is one."""
     row = Row(case.family, case.kernel, **asdict(case.shape), bytes=case.bytes, floor_us=case.bytes / bandwidth * 1e6)
     skip = case.skip or _too_large(case, device)
     if skip:
         return replace(row, note=skip)
     try:
-        return _timed(replace(row, note=case.note), case.prepare(device), case.bytes)
+        return _timed(replace(row, note=case.note), case.prepare(device), case.bytes, peer)
     except torch.cuda.OutOfMemoryError:
         return replace(row, note="skipped: out of memory")
     except RuntimeError as error:  # a peer refuses a shape so; the other rows go on
@@ -86,11 +93,18 @@ def measure(case: Case, device: torch.device, bandwidth: float) -> Row:
         torch.cuda.empty_cache()
 
 
-def _timed(row: Row, prepared: Prepared, size: int) -> Row:
+def _timed(row: Row, prepared: Prepared, size: int, peer: Callable[[], float] | None) -> Row:
     error = prepared.error()
     if not error <= prepared.tolerance:
         return replace(row, error=error, note=f"wrong: error {error:.1e} above {prepared.tolerance:.0e}")
-    times = sorted(graph_times(prepared.steps))
+    ratio = None
+    if peer is None:
+        times = sorted(graph_times(prepared.steps))
+    else:
+        once = timer(prepared.steps)
+        turns = [(once(), peer()) for _ in range(REPLAYS)]
+        times = sorted(own for own, _ in turns)
+        ratio = statistics.median(other / own for own, other in turns)
     median = statistics.median(times)
     return replace(
         row,
@@ -99,6 +113,7 @@ def _timed(row: Row, prepared: Prepared, size: int) -> Row:
         high_us=times[-1 - len(times) // 10],
         tb_per_s=size / median * 1e-6,
         fraction=row.floor_us / median,
+        vs_bf16=ratio,
         error=error,
     )
 
@@ -111,15 +126,19 @@ def _too_large(case: Case, device: torch.device) -> str:
 def measure_shape(cases: Iterable[Case], device: torch.device, bandwidth: float) -> Iterator[Row]:
     """Rows of one shape as they are made, the BF16 baselines first: a row has its ratio to the best of its family."""
     ordered = sorted(cases, key=lambda case: not case.baseline)
-    baselines = [measure(case, device, bandwidth) for case in ordered if case.baseline]
-    best: dict[str, float] = {}
-    for row in baselines:
-        if row.time_us:
-            best[row.family] = min(row.time_us, best.get(row.family, row.time_us))
-    others = (measure(case, device, bandwidth) for case in ordered if not case.baseline)
+    best: dict[str, tuple[float, Case]] = {}
+    baselines = []
+    for case in (case for case in ordered if case.baseline):
+        row = measure(case, device, bandwidth)
+        baselines.append(row)
+        if row.time_us and row.time_us < best.get(row.family, (row.time_us + 1, case))[0]:
+            best[row.family] = row.time_us, case
+    peers = {family: timer(case.prepare(device).steps) for family, (_, case) in best.items() if case.in_turn}
+    others = (measure(c, device, bandwidth, peers.get(c.family)) for c in ordered if not c.baseline)
     for row in chain(baselines, others):
-        peer = best.get(row.family)
-        yield replace(row, vs_bf16=peer / row.time_us) if peer and row.time_us else row
+        if row.time_us and row.vs_bf16 is None and row.family in best:
+            row = replace(row, vs_bf16=best[row.family][0] / row.time_us)
+        yield row
 
 
 POINTS = ((1, 32768), (16, 16384), (64, 8192))

@@ -55,7 +55,8 @@ class Prepared:
 @dataclass(frozen=True)
 class Case:
     """``bytes`` is what a step must move, read plus written. ``skip``: a reason not to run. ``baseline``: a BF16 peer
-    of its family, against the best of which the others of the same shape are put."""
+    of its family, against the best of which the others of the same shape are put; ``in_turn``: replay by replay, since
+    work that is bound by arithmetic lowers the card's clock, and not for all alike."""
 
     family: str
     kernel: str
@@ -63,6 +64,7 @@ class Case:
     bytes: int
     prepare: Callable[[torch.device], Prepared]
     baseline: bool = False
+    in_turn: bool = False
     footprint: int = 0
     skip: str = ""
     note: str = ""

@@ -129,7 +129,8 @@ def prefill_cases(shape: KernelShape) -> Iterator[Case]:
         for backend in backends if chunk == shape.context else backends[1:]:
             size = moved + shape.tokens * 4 * shape.kv_heads * shape.head_dim
             name = f"sdpa_{backend.name.split('_')[0].lower()}"
-            yield Case(f"paged_prefill{label}", name, shape, size, partial(_prepare_sdpa, backend, shape, chunk), True)
+            prepare = partial(_prepare_sdpa, backend, shape, chunk)
+            yield Case(f"paged_prefill{label}", name, shape, size, prepare, baseline=True, in_turn=True)
 
 
 def _prepare_prefill(cache: Cache, shape: KernelShape, chunk: int, device: torch.device) -> Prepared:
