@@ -53,3 +53,15 @@ def test_merged_weights_are_held_once() -> None:
     q, k = attention.q_proj.weight, attention.k_proj.weight
     assert k.data_ptr() == q.data_ptr() + q.nbytes
     assert Fused.of(model) is Fused.of(model)
+
+
+@pytest.mark.slow
+def test_many_models_of_one_family_all_run_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    """torch's own limit is eight for each function, and every size of a model takes one or two."""
+    before = torch._dynamo.config.recompile_limit
+    for kv_heads in (1, 2, 4):
+        for head_dim in (16, 32, 64):
+            loaded = tiny("qwen3", kv_heads=kv_heads, head_dim=head_dim)
+            assert answers(loaded, Compiled) == answers(loaded, Runner)
+    assert "recompile_limit" not in caplog.text
+    assert torch._dynamo.config.recompile_limit == before

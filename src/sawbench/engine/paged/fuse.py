@@ -13,10 +13,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo import config as dynamo
 from torch.fx.experimental import _config as experimental
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Linear layers that transformers' modelling code applies to one and the same input."""
+RECOMPILE_LIMIT = 128
 
 
 class Fused:
@@ -40,6 +42,8 @@ class Fused:
     def __enter__(self) -> None:
         # sizes that happen to be equal when first seen (of a chunk and the model's width, say) are not so for ever
         self._duck, experimental.use_duck_shape = experimental.use_duck_shape, False
+        # the limit counts all models of one family that a process runs; past it layers silently run uncompiled
+        self._limit, dynamo.recompile_limit = dynamo.recompile_limit, max(dynamo.recompile_limit, RECOMPILE_LIMIT)
         for module, forward in self._forwards:
             module.forward = forward
 
@@ -49,6 +53,7 @@ class Fused:
         for module, _ in self._forwards:
             del module.forward
         experimental.use_duck_shape = self._duck
+        dynamo.recompile_limit = self._limit
 
 
 def _beside(model: nn.Module) -> list[nn.Module]:
