@@ -13,6 +13,8 @@ from sawbench.report.records import Number, Run
 from sawbench.report.style import colour, headline, label_points, look, marker
 
 ASIDE = 0.012  # of the bits, between neighbours
+WIDEST = 0.05  # of the bits, from the first to the last of many neighbours
+CROWD = 6  # methods of the fewest bits, above which their names stand on the left, where nothing else is
 TICKS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 32)
 
 
@@ -34,17 +36,20 @@ def pareto(name: str, key: tuple[str, str], runs: Sequence[Run]) -> Drawing:
     """KL and top-1 disagreement (log) against bits per value (log): lower left is better."""
     divergence, changed = points(runs, lambda run: run.metrics.get("kl")), points(runs, disagreement)
     with look():
-        figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+        figure = Figure(figsize=(10.5, 5.2 + 0.14 * max(0, len(runs) - 12)), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         _scatter(left, divergence)
         _scatter(right, changed)
-        _bits_axis(left, [run.metrics["bits_per_value"].value for run in runs])
+        crowded = len(_least(divergence)) > CROWD
+        _bits_axis(left, [run.metrics["bits_per_value"].value for run in runs], room=2.4 if crowded else 1.15)
         _floors(left, divergence)
         left.set(title="Divergence of the predictions", ylabel="KL to the unquantized cache (nats, mean over tokens)")
         right.set(title="Changed predictions", ylabel="top-1 disagreement (share of tokens)")
         headline(figure, f"{key[0]}: what a stored bit buys")
         for axes, shown in ((left, divergence), (right, changed)):
-            label_points(axes, [(point.x, point.y.value, point.run.label, point.tint) for point in shown])
+            beside = _least(shown) if crowded else []
+            _label(axes, beside, left=True)
+            _label(axes, [point for point in shown if point not in beside])
             _absent(axes, [run.label for run in runs if run not in [point.run for point in shown]])
     return Drawing(name, f"Fidelity against stored bits: {key[0]}", _caption(key), figure, ["metrics.csv"])
 
@@ -56,9 +61,21 @@ def points(runs: Sequence[Run], value: Callable[[Run], Number | None]) -> list[P
     placed = []
     for _, group in groupby(ordered, key=lambda item: round(item[2], 1)):
         members = list(group)
+        last = len(members) - 1
+        step = min(ASIDE, WIDEST / max(last, 1))
         for rank, (run, y, bits) in enumerate(members):
-            placed.append(Point(run, bits, bits * (1 + ASIDE * (rank - (len(members) - 1) / 2)), y))
+            placed.append(Point(run, bits, bits * (1 + step * (rank - last / 2)), y))
     return placed
+
+
+def _least(shown: Sequence[Point]) -> list[Point]:
+    """The points of about the fewest bits."""
+    fewest = min((point.bits for point in shown), default=0.0)
+    return [point for point in shown if point.bits < fewest * 1.05]
+
+
+def _label(axes: Axes, shown: Sequence[Point], left: bool = False) -> None:
+    label_points(axes, [(point.x, point.y.value, point.run.label, point.tint) for point in shown], left=left)
 
 
 def disagreement(run: Run) -> Number | None:
@@ -83,8 +100,9 @@ def _scatter(axes: Axes, shown: Sequence[Point]) -> None:
     axes.plot([x for _, _, x in best], [y for _, y, _ in best], color="#bbbbbb", linewidth=1, zorder=1)
 
 
-def _bits_axis(axes: Axes, bits: Sequence[float]) -> None:
-    axes.set_xlim(min(bits) / 1.15, max(bits) * 1.55)
+def _bits_axis(axes: Axes, bits: Sequence[float], room: float) -> None:
+    """``room``: how far below the fewest bits the axis begins, as a factor."""
+    axes.set_xlim(min(bits) / room, max(bits) * 1.55)
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in TICKS if tick >= min(bits) / 1.15]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
