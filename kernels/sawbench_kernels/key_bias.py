@@ -63,10 +63,13 @@ def pair_energy(bias: Tensor, rotary: Rotary) -> Tensor:
 
 
 def enough_pairs(bias: Tensor, rotary: Rotary, left: float) -> int:
-    """The fewest of 8, 16, 32, ... largest pairs without which no pair of any head is longer than ``left``. (The decode
-    kernel fills its tables up to such numbers.)"""
-    most = int((pair_energy(bias, rotary) > left**2).sum(-1).max())
-    return max(8, 1 << (most - 1).bit_length()) if most else 8
+    """The fewest largest pairs, of 8, 16, 32, ..., without which no pair of any head is longer than ``left``."""
+    return filled(int((pair_energy(bias, rotary) > left**2).sum(-1).max()))
+
+
+def filled(pairs: int) -> int:
+    """To how many the decode kernel fills its tables of ``pairs`` up: 8, 16, 32, ..."""
+    return max(8, 1 << max(pairs - 1, 0).bit_length())
 
 
 def split_bias(bias: Tensor, rotary: Rotary, pairs: int | None) -> Tensor:

@@ -12,7 +12,7 @@ from sawbench.throughput import decode_cases, kernel_bench, kernel_cases
 from sawbench.throughput.decode_peers import _values, peer_cases
 from sawbench.throughput.kernel_bench import FAMILIES, SHAPES, measure_shape
 from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relative_error
-from sawbench_kernels.paged_decode.op import interpreted
+from sawbench_kernels.backend import interpreted
 
 CPU = torch.device("cpu")
 SHAPE = KernelShape(2, 100, query_heads=4, kv_heads=2, head_dim=64, page_size=16)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from sawbench_kernels.backend import interpreted
 from sawbench_kernels.hadamard.naive import hadamard_matrix
 from sawbench_kernels.paged_decode.naive import DecodeSpec, KeyBias, Rotation
-from sawbench_kernels.paged_decode.op import MOST_SUMMED, decode, interpreted, project
+from sawbench_kernels.paged_decode.op import MOST_SUMMED, decode, project
 from sawbench_kernels.paged_decode.tables import FINE, bias_tables, halves, slice_signs
 from sawbench_kernels.pages import PageLayout, index_dtype
 

@@ -7,6 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
+from sawbench_kernels.backend import inline_ptx, interpreted, overlaps
 from sawbench_kernels.paged_decode.kernel import decode_kernel
 from sawbench_kernels.paged_decode.merge import merge_kernel, project_kernel
 from sawbench_kernels.paged_decode.tables import COARSE, FINE
@@ -48,26 +49,6 @@ def tuning(key_bits: int, value_bits: int, dim: int, heads: int, rows: int = 0, 
 @cache
 def _multiprocessors(index: int | None) -> int:
     return torch.cuda.get_device_properties(index).multi_processor_count
-
-
-def interpreted() -> bool:
-    """True where Triton runs kernels in its interpreter, whose bf16 arithmetic and dots are wrong."""
-    return bool(triton.knobs.runtime.interpret)
-
-
-def inline_ptx(device: torch.device) -> bool:
-    """Whether ``device`` takes the fast path: an NVIDIA GPU whose matrix units know bf16."""
-    return (
-        device.type == "cuda"
-        and not interpreted()
-        and torch.version.cuda is not None
-        and torch.cuda.get_device_capability(device)[0] >= 8
-    )
-
-
-def overlaps(device: torch.device) -> bool:
-    """Whether a launch may begin before the one before it ends (programmatic dependent launch: Hopper and later)."""
-    return inline_ptx(device) and torch.cuda.get_device_capability(device)[0] >= 9
 
 
 def program_count(kv_heads: int, device: torch.device, resident: int) -> int:

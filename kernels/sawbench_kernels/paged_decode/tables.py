@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from sawbench_kernels.hadamard.naive import hadamard_matrix
-from sawbench_kernels.key_bias import Rotary
+from sawbench_kernels.key_bias import Rotary, filled, pair_energy
 from sawbench_kernels.paged_decode.naive import KeyBias
 
 COARSE = 32
@@ -73,9 +73,9 @@ def bias_tables(split: KeyBias, max_length: int, device: torch.device) -> BiasTa
     """
     bias, rotary = split.bias.to(torch.float64).cpu(), split.rotary
     pairs = rotary.pairs.cpu()
-    energy = bias[:, pairs].square().sum(-1)  # [H, R]
+    energy = pair_energy(bias, rotary)
     count = max(1, int((energy > 0).sum(1).max()))
-    half = max(8, 1 << (count - 1).bit_length())
+    half = filled(count)
     # In the model's order: pairs that turn alike lie side by side in the coarse table.
     chosen = pad(energy.topk(count, 1).indices.sort(1).values, (0, half - count))  # [H, half]
     a, b = pad(bias[:, pairs].gather(1, chosen[:, :count, None].expand(-1, -1, 2)), (0, 0, 0, half - count)).unbind(-1)

@@ -80,14 +80,13 @@ def plan_prefill(
     positions = torch.cat([torch.arange(n, device=slots.device) for n in context_lengths])
     sums = [list(accumulate(lengths, initial=0)) for lengths in (query_lengths, context_lengths)]
     parts = []
-    for short, members in groupby(range(len(block_tables)), lambda i: query_lengths[i] < GRANULE):
-        chosen = list(members)
-        for part in (chosen,) if short else ([i] for i in chosen):
-            first, end = part[0], part[-1] + 1
-            live = slice(sums[1][first], sums[1][end])
-            ends = torch.tensor([[s - each[first] for s in each[first : end + 1]] for each in sums], dtype=torch.int32)
-            lengths = tuple(query_lengths[first:end]), tuple(context_lengths[first:end])
-            parts.append(Together(slots[live], positions[live], *lengths, _sent(ends, slots.device)))
+    for _, members in groupby(range(len(block_tables)), lambda i: -1 if query_lengths[i] < GRANULE else i):
+        first, *others = members
+        end = first + len(others) + 1
+        live = slice(sums[1][first], sums[1][end])
+        ends = torch.tensor([[s - each[first] for s in each[first : end + 1]] for each in sums], dtype=torch.int32)
+        lengths = tuple(query_lengths[first:end]), tuple(context_lengths[first:end])
+        parts.append(Together(slots[live], positions[live], *lengths, _sent(ends, slots.device)))
     return PrefillPlan(slots, positions, tuple(parts))
 
 

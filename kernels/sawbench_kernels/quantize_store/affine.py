@@ -1,7 +1,6 @@
 """The arithmetic of quantize_store/naive.py in Triton: the same roundings in the same order.
 
-A store is bound by the instructions that it issues, not by the bytes that it moves, so codes are made of few:
-on NVIDIA GPUs (``FAST``) no value is converted to an integer.
+Codes are made of few instructions: on NVIDIA GPUs (``FAST``) no value is converted to an integer.
 
 Kernels that use it are launched with ``enable_fp_fusion=False``: a fused multiply-add rounds once where naive rounds
 twice, and a code in many thousands would differ.

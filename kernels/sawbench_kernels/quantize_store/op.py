@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sawbench_kernels.backend import inline_ptx
 from sawbench_kernels.key_bias import cos_sin_table
 from sawbench_kernels.launch import check_aligned, check_rows, check_sides, tile, words
 from sawbench_kernels.paged_decode.naive import KeyBias
-from sawbench_kernels.paged_decode.op import inline_ptx
 from sawbench_kernels.pages import PageLayout
 from sawbench_kernels.quantize_store.kernel import store_kernel
 from sawbench_kernels.quantize_store.spec import SideSpec, StoreSpec
