@@ -20,7 +20,7 @@ class Compiled(Runner):
     """An eager runner over compiled layers."""
 
     def forward(self, ids: torch.Tensor, paged: PagedStep, places: torch.Tensor) -> torch.Tensor:
-        with Fused.of(self.model):
+        with Fused.of(self.model).running():
             return super().forward(ids, paged, places)
 
 

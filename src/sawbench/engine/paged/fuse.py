@@ -7,7 +7,9 @@ kernel, or several, of its own. The model itself is left as it was, for whoever 
 """
 
 import copy
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -22,8 +24,7 @@ RECOMPILE_LIMIT = 128
 
 
 class Fused:
-    """Within ``with fused:`` the decoder layers of ``model``, its last norm and its rotary embedding run compiled.
-    ``layers`` counts the layers."""
+    """The ``layers`` decoder layers of a model, its last norm and its rotary embedding, compiled."""
 
     _made: ClassVar[WeakKeyDictionary[nn.Module, "Fused"]] = WeakKeyDictionary()
 
@@ -39,21 +40,21 @@ class Fused:
         self._forwards = [(m, torch.compile(_twin(m).forward, dynamic=True)) for m in (*layers, *_beside(model))]
         self.layers = len(layers)
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Within it the model runs what is compiled."""
         # sizes that happen to be equal when first seen (of a chunk and the model's width, say) are not so for ever
-        self._duck, experimental.use_duck_shape = experimental.use_duck_shape, False
+        duck, experimental.use_duck_shape = experimental.use_duck_shape, False
         # the limit counts all models of one family that a process runs; past it layers silently run uncompiled
-        self._limit, dynamo.recompile_limit = dynamo.recompile_limit, max(dynamo.recompile_limit, RECOMPILE_LIMIT)
+        limit, dynamo.recompile_limit = dynamo.recompile_limit, max(dynamo.recompile_limit, RECOMPILE_LIMIT)
         for module, forward in self._forwards:
             module.forward = forward
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for module, _ in self._forwards:
-            del module.forward
-        experimental.use_duck_shape = self._duck
-        dynamo.recompile_limit = self._limit
+        try:
+            yield
+        finally:
+            for module, _ in self._forwards:
+                del module.forward
+            experimental.use_duck_shape, dynamo.recompile_limit = duck, limit
 
 
 def _beside(model: nn.Module) -> list[nn.Module]:
@@ -116,6 +117,5 @@ def _parts(linears: list[nn.Linear]) -> list[Part]:
             setattr(whole, name, nn.Parameter(merged, requires_grad=False))
             for own, view in zip(owned, merged.split(sizes), strict=True):
                 own.data = view  # one copy of the weights, not two
-    ends = torch.tensor(sizes).cumsum(0).tolist()
     shared = Product(whole)
-    return [Part(shared, end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return [Part(shared, end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]

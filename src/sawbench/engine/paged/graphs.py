@@ -40,7 +40,7 @@ class GraphRunner(Runner):
         self.pool = torch.cuda.graph_pool_handle()
 
     def forward(self, ids: Tensor, paged: PagedStep, places: Tensor) -> Tensor:
-        with self.fused:
+        with self.fused.running():
             return super().forward(ids, paged, places)
 
     def greedy(self, logits: Tensor) -> tuple[Tensor, Tensor]:
