@@ -24,7 +24,7 @@ MODEL = ["model=qwen3-8b", "model.weights=random", "engine.kv_bytes=58.9e9"]
 BIASED = ["model.name=qwen2-8b-shape", "model.config.model_type=qwen2"]
 """The same shape with biases in its key projection, which Qwen3 lacks: what the key-bias split is for."""
 KBIAS = "kbias_bdr_8"
-"""The split as it is served: of the eight rotary pairs with the largest bias in each head."""
+"""The cheapest split: of the eight rotary pairs with the largest bias in each head."""
 OTHERS = (
     "bdr engine.fused=false",
     "int8",

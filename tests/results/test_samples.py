@@ -125,4 +125,4 @@ def _wait_until_longer(path: Path, size: int) -> None:
     deadline = time.monotonic() + 20
     while not path.exists() or path.stat().st_size < size:
         assert time.monotonic() < deadline, "the writer wrote nothing"
-        time.sleep(0.005)
+        time.sleep(0.005)  # the writer is another process: its file is all that it says

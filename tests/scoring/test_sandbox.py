@@ -245,7 +245,7 @@ def test_a_supervisor_that_dies_leaves_nothing_running() -> None:
     parent = subprocess.Popen([sys.executable, "-c", source])
     deadline = time.monotonic() + 10
     while not leftovers("orphan") and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.05)  # processes of another tree: nothing but /proc tells of them
     assert leftovers("orphan")
     parent.send_signal(signal.SIGKILL)
     parent.wait()

@@ -2,7 +2,7 @@
 
 import gc
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
@@ -45,15 +45,8 @@ class Row:
     note: str = ""
 
 
-def graph_times(steps: Iterable[Callable[[], object]]) -> list[float]:
-    """Microseconds of a step, one figure a replay, of a CUDA graph that cycles through ``steps``."""
-    once = timer(steps)
-    return [once() for _ in range(REPLAYS)]
-
-
-def timer(steps: Iterable[Callable[[], object]]) -> Callable[[], float]:
-    """Captures ``steps`` into a graph; each call replays it and returns the microseconds of a step."""
-    steps = list(steps)
+def timer(steps: Sequence[Callable[[], object]]) -> Callable[[], float]:
+    """Captures a CUDA graph that cycles through ``steps``; each call replays it: the microseconds of a step."""
     single = _elapsed(lambda: [step() for step in steps]) / len(steps)
     cycles = max(1, round(GRAPH_MICROSECONDS / (single * len(steps))))
     graph = torch.cuda.CUDAGraph()
@@ -97,14 +90,10 @@ def _timed(row: Row, prepared: Prepared, size: int, peer: Callable[[], float] | 
     error = prepared.error()
     if not error <= prepared.tolerance:
         return replace(row, error=error, note=f"wrong: error {error:.1e} above {prepared.tolerance:.0e}")
-    ratio = None
-    if peer is None:
-        times = sorted(graph_times(prepared.steps))
-    else:
-        once = timer(prepared.steps)
-        turns = [(once(), peer()) for _ in range(REPLAYS)]
-        times = sorted(own for own, _ in turns)
-        ratio = statistics.median(other / own for own, other in turns)
+    once = timer(prepared.steps)
+    turns = [(once(), peer() if peer else None) for _ in range(REPLAYS)]
+    times = sorted(own for own, _ in turns)
+    ratios = [other / own for own, other in turns if other]
     median = statistics.median(times)
     return replace(
         row,
@@ -113,7 +102,7 @@ def _timed(row: Row, prepared: Prepared, size: int, peer: Callable[[], float] | 
         high_us=times[-1 - len(times) // 10],
         tb_per_s=size / median * 1e-6,
         fraction=row.floor_us / median,
-        vs_bf16=ratio,
+        vs_bf16=statistics.median(ratios) if ratios else None,
         error=error,
     )
 
@@ -126,16 +115,12 @@ def _too_large(case: Case, device: torch.device) -> str:
 def measure_shape(cases: Iterable[Case], device: torch.device, bandwidth: float) -> Iterator[Row]:
     """Rows of one shape as they are made, the BF16 baselines first: a row has its ratio to the best of its family."""
     ordered = sorted(cases, key=lambda case: not case.baseline)
-    best: dict[str, tuple[float, Case]] = {}
-    baselines = []
-    for case in (case for case in ordered if case.baseline):
-        row = measure(case, device, bandwidth)
-        baselines.append(row)
-        if row.time_us and row.time_us < best.get(row.family, (row.time_us + 1, case))[0]:
-            best[row.family] = row.time_us, case
+    baselines = [(measure(case, device, bandwidth), case) for case in ordered if case.baseline]
+    timed = [(row.time_us, case) for row, case in baselines if row.time_us]
+    best = {case.family: (time, case) for time, case in sorted(timed, key=lambda each: -each[0])}  # the last one stays
     peers = {family: timer(case.prepare(device).steps) for family, (_, case) in best.items() if case.in_turn}
     others = (measure(c, device, bandwidth, peers.get(c.family)) for c in ordered if not c.baseline)
-    for row in chain(baselines, others):
+    for row in chain((row for row, _ in baselines), others):
         if row.time_us and row.vs_bf16 is None and row.family in best:
             row = replace(row, vs_bf16=best[row.family][0] / row.time_us)
         yield row
