@@ -1,4 +1,4 @@
-"""The committed throughput grid on one GPU: every cell is a ``sawbench bench`` command, the most important ones first.
+"""The committed throughput grid on one GPU: every cell is a ``sawbench bench`` command.
 
     python scripts/gpu_throughput.py --budget 480 --results results
 
@@ -25,6 +25,7 @@ BIASED = ["model.name=qwen2-8b-shape", "model.config.model_type=qwen2"]
 """The same shape with biases in its key projection, which Qwen3 lacks: what the key-bias split is for."""
 KBIAS = "kbias_bdr_8"
 """The cheapest split: of the eight rotary pairs with the largest bias in each head."""
+MAIN = ("bf16", "int4", "bdr")
 OTHERS = (
     "bdr engine.fused=false",
     "int8",
@@ -34,6 +35,15 @@ OTHERS = (
     "kmeans",
     "kmeans method.options.centroids=256",
 )
+GRID = (
+    ("d16384_1024", 32),
+    ("d16384_1024", 8, 16),
+    ("d256_1024", 128),
+    ("d16384_1024", 64),
+    ("d256_1024", 256),
+    ("d256_1024", 32),
+)
+"""Load, concurrency and, where they are more, requests. Every method runs at the first."""
 CONSTANT = 15.0
 """Seconds that a cell may take beside its load: an engine's graphs, warm-up."""
 
@@ -65,36 +75,26 @@ def peer() -> Iterator[tuple[str, list[str]]]:
 
 
 def study() -> Iterator[tuple[str, list[str]]]:
-    """(name, overrides of ``sawbench bench``), the most important first; one method's cells side by side."""
+    """(name, overrides of ``sawbench bench``), one method's cells side by side, which share an engine."""
     yield from peer()
-    for method in ("bf16", "int4", "bdr"):
-        yield cell(method, "d256_1024", 128)
-        yield cell(method, "d16384_1024", 8, 16)
-        yield cell(method, "d16384_1024", 64)
-        yield cell(method, "d256_1024", 256)
-    yield steps("step", "bf16", 1, 2048)
+    for method in MAIN:
+        for sizes in GRID:
+            yield cell(method, *sizes)
+    for method in OTHERS:
+        yield cell(method, *GRID[0])
+    yield steps("step", "bf16,int4,bdr", 1, 2048)
     yield steps("overhead", "int4,bdr", 32, 8192)
     yield steps("split", "bf16,int4,bdr", 32, 16384)
     name, overrides = steps("split", "bdr", 32, 16384)
     yield f"{name}/unfused", [*overrides, "engine.fused=false"]
-    yield steps("step", "int4,bdr", 1, 2048)
-    for method in ("bf16", "int4", "bdr"):
-        yield cell(method, "d16384_1024", 32)
     yield biased(*steps("overhead", f"int4,{KBIAS}", 32, 8192))
+    yield biased(*cell("kbias_bdr", *GRID[0]))
     for method in (KBIAS, "bf16"):
-        yield biased(*cell(method, "d16384_1024", 8, 16))
-        yield biased(*cell(method, "d256_1024", 128))
-    yield biased(*cell(KBIAS, "d16384_1024", 64))
-    yield biased(*cell("kbias_bdr", "d16384_1024", 32))
-    yield biased(*cell(KBIAS, "d16384_1024", 32))
-    for method in OTHERS:
-        yield cell(method, "d16384_1024", 32)
-    for method in ("bf16", "int4", "bdr"):
-        yield cell(method, "d256_1024", 32)
+        for sizes in GRID:
+            yield biased(*cell(method, *sizes))
     for method in ("bf16", "int4"):
         name, overrides = cell(method, "d16384_1024", 64)
         yield f"{name}/own-pool", [*overrides, "engine.kv_bytes=null", "engine.gpu_memory=0.88"]
-    yield biased(*cell("bf16", "d16384_1024", 64))
 
 
 def main() -> int:

@@ -119,10 +119,15 @@ def load8(x, chunk: tl.constexpr, mask, ROWS: tl.constexpr, LANES: tl.constexpr)
 @triton.jit
 def load_row(x, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr):
     """Vectors of 16-bit floats at pointers ``x`` [ROWS, 1] as N tensors float32 [ROWS, LANES]; ``mask`` None: all."""
-    words = load_words(x, mask, LANES, N)
+    return row_of(load_words(x, mask, LANES, N), x.dtype.element_ty, ROWS, LANES, N)
+
+
+@triton.jit
+def row_of(words, DTYPE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr):
+    """All of :func:`load_words` as the row, N tensors float32 [ROWS, LANES]."""
     row = ()
     for chunk in tl.static_range(N // 8):
-        row = row + chunk8(words[chunk], x.dtype.element_ty, ROWS, LANES)
+        row = row + chunk8(words[chunk], DTYPE, ROWS, LANES)
     return row
 
 
@@ -155,3 +160,30 @@ def extrema(row, N: tl.constexpr):
     low = tl.minimum(tl.minimum(low0, low1), tl.minimum(low2, low3))
     high = tl.maximum(tl.maximum(high0, high1), tl.maximum(high2, high3))
     return tl.min(low, 1), tl.max(high, 1)
+
+
+@triton.jit
+def _of_halves(KIND: tl.constexpr, a, b, DTYPE: tl.constexpr):
+    """KIND ("min" or "max") of the two 16-bit floats in ``a`` and those in ``b``, in one instruction."""
+    SUFFIX: tl.constexpr = ".bf16x2" if DTYPE == tl.bfloat16 else ".f16x2"
+    return tl.inline_asm_elementwise(
+        KIND + SUFFIX + " $0, $1, $2;", "=r,r,r", [a, b], dtype=tl.int32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _extreme_of_words(KIND: tl.constexpr, words, DTYPE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr):
+    word = words[0]
+    for chunk in tl.static_range(1, len(words)):
+        word = _of_halves(KIND, word, words[chunk], DTYPE)
+    parts = split4(word, ROWS, LANES)
+    left = _of_halves(KIND, parts[0], parts[1], DTYPE)
+    return widen(_of_halves(KIND, left, _of_halves(KIND, parts[2], parts[3], DTYPE), DTYPE), DTYPE)
+
+
+@triton.jit
+def extrema_of_words(words, DTYPE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """:func:`extrema` of what :func:`load_words` loaded, two values an instruction: NVIDIA GPUs from sm_80 on."""
+    low = _extreme_of_words("min", words, DTYPE, ROWS, LANES)
+    high = _extreme_of_words("max", words, DTYPE, ROWS, LANES)
+    return tl.min(tl.minimum(low[0], low[1]), 1), tl.max(tl.maximum(high[0], high[1]), 1)

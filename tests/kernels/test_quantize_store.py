@@ -191,6 +191,24 @@ def test_saturation_is_flagged_and_sticky() -> None:
     assert torch.isfinite(written["key.pair"].float()).all()
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("order", [1, 64])
+@pytest.mark.parametrize("saturated", [(), (2,), (0, 1, 2, 3)])
+def test_values_beyond_the_last_code_are_clipped_beside_others_that_are_not(
+    saturated: tuple[int, ...], order: int, bits: int
+) -> None:
+    """A pair that saturates ends below the largest value: the kernel clips where a row needs it, and there alone."""
+    case = Case(bits=(bits, bits), rotations=(order, order), tokens=4)
+    key, value = case.vectors()
+    for x in (key, value):
+        x[list(saturated)] *= 1e7
+    pools = case.pool(), case.pool()
+    slots = torch.arange(4, device=DEVICE)
+    QuantizeStore(case.spec, DEVICE)(key, value, pools[0], slots)
+    quantize_store(key, value, case.spec.layout.view(pools[1]), slots, case.spec)
+    assert torch.equal(*pools)
+
+
 def test_strides_are_followed() -> None:
     """K and V as views of one fused projection, and as transposed [H, T, D]."""
     case = Case(rotations=(64, 1))

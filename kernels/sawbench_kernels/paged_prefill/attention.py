@@ -59,7 +59,7 @@ def causal_attention_of_many(
     """
     out = torch.empty(*query.shape[:2], value.shape[2], dtype=dtype, device=query.device)
     if _flash_takes(query, key):
-        filled = pad(value, (0, query.shape[-1] - value.shape[-1]))
+        filled = _filled(value, query.shape[-1] - value.shape[-1], 0)
         most = max(query_lengths), max(context_lengths)
         op = torch.ops.aten._flash_attention_forward
         part, total = op(query, key, filled, ends[0], ends[1], *most, 0.0, True, False, scale=scale)[:2]
@@ -91,15 +91,19 @@ def _runs(query: Tensor, key: Tensor, value: Tensor, scale: float) -> list[Part]
     if not planned:
         runs = [_any_shape(query, *own, True, scale)]
         return [*runs, _any_shape(query, key[:, :, :first], value[:, :, :first], False, scale)] if first else runs
-    fill = (0, 0, 0, -tokens % GRANULE)
     bulk = first // GRANULE * GRANULE
-    filled = pad(query, fill)
-    parts = [_cudnn(filled, pad(own[0], fill), pad(own[1], fill), True, scale)]
+    filled, k, v = (_filled(x, 0, -tokens % GRANULE) for x in (query, *own))
+    parts = [_cudnn(filled, k, v, True, scale)]
     if bulk:
         parts.append(_cudnn(filled, key[:, :, :bulk], value[:, :, :bulk], False, scale))
     if bulk < first:
         parts.append(_any_shape(query, key[:, :, bulk:first], value[:, :, bulk:first], False, scale))
     return parts
+
+
+def _filled(x: Tensor, dims: int, tokens: int) -> Tensor:
+    """``x`` [..., T, D] with so many more, all zeros; itself where there are none (``pad`` would copy it)."""
+    return pad(x, (0, dims, 0, tokens)) if dims or tokens else x
 
 
 def _cudnn(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> Part:
@@ -111,7 +115,7 @@ def _cudnn(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
 def _any_shape(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> Part:
     """Flash attention, for which keys and values must be equally wide; in plain steps where there is none."""
     width = value.shape[-1]
-    value = pad(value, (0, query.shape[-1] - width))
+    value = _filled(value, query.shape[-1] - width, 0)
     if not can_use_flash_attention(SDPAParams(query, key, value, None, 0.0, causal, True)):
         return _plain(query, key, value[..., :width], causal, scale)
     op = torch.ops.aten._scaled_dot_product_flash_attention

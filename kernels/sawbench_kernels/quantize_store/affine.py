@@ -30,16 +30,25 @@ def grid_of(scale, zero):
 
 
 @triton.jit
-def code(x, begin, steps, BITS: tl.constexpr, FAST: tl.constexpr):
+def clips(high, begin, steps, BITS: tl.constexpr):
+    """Whether any vector whose largest value is ``high`` [ROWS] ends above the last code, which the rounding of a
+    (scale, min) pair brings about where |min| is thousands of steps: 0 or 1."""
+    return tl.max(((high - begin) * steps >= 1.0 * (1 << BITS)).to(tl.int32), 0)
+
+
+@triton.jit
+def code(x, begin, steps, BITS: tl.constexpr, FAST: tl.constexpr, CLIP: tl.constexpr):
     """Code of x as an int32 whose low 16 bits hold it; in the fast path those above hold a constant.
 
     There all steps count as one, an exact power of two: a product that saturates to 0 to 1 clips below, and a sum that
     rounds toward zero, with the power of two whose last place is a code's unit, leaves the code in the mantissa.
+    Not CLIP: no value lies above the last code.
     """
     if FAST:
         ONE: tl.constexpr = 1 << BITS
+        LIMIT: tl.constexpr = "min.f32 t, t, $3;" if CLIP else ""
         bits = tl.inline_asm_elementwise(
-            "{ .reg .f32 t; mul.rn.sat.f32 t, $1, $2; min.f32 t, t, $3; add.rz.f32 t, t, $4; mov.b32 $0, t; }",
+            "{ .reg .f32 t; mul.rn.sat.f32 t, $1, $2; " + LIMIT + " add.rz.f32 t, t, $4; mov.b32 $0, t; }",
             "=r,f,f,f,f",
             [x - begin, steps * (1.0 / ONE), (ONE - 1.0) / ONE, 1.0 * (1 << 23 - BITS)],
             dtype=tl.int32,
@@ -53,16 +62,16 @@ def code(x, begin, steps, BITS: tl.constexpr, FAST: tl.constexpr):
 
 
 @triton.jit
-def packed(x, begin, steps, BITS: tl.constexpr, COUNT: tl.constexpr, FAST: tl.constexpr):
+def packed(x, begin, steps, BITS: tl.constexpr, COUNT: tl.constexpr, FAST: tl.constexpr, CLIP: tl.constexpr):
     """Codes of a tuple of COUNT tensors side by side, the first in the lowest bits: an int32 of COUNT * BITS bits (of
     16 alone, the bits above say nothing).
 
     A multiplication and an addition a code. The codes' constants, the exponents of 2^19 and 2^15, add up to one, most
     of them beyond the word.
     """
-    word = code(x[COUNT - 1], begin, steps, BITS, FAST)
+    word = code(x[COUNT - 1], begin, steps, BITS, FAST, CLIP)
     for i in tl.static_range(1, COUNT):
-        word = word * (1 << BITS) + code(x[COUNT - 1 - i], begin, steps, BITS, FAST)
+        word = word * (1 << BITS) + code(x[COUNT - 1 - i], begin, steps, BITS, FAST, CLIP)
     if FAST and COUNT * BITS == 32:
         word += 0x27000000 if BITS == 4 else -0x47000000
     return word

@@ -53,11 +53,11 @@ def store_dense(
         scale, zero, overflow = fp16_pair(low, high, LEVELS)
         begin, steps = grid_of(scale, zero)
         if BITS == 4:
-            word = packed(y, begin[:, None], steps[:, None], BITS, 4, False).to(tl.int16)
+            word = packed(y, begin[:, None], steps[:, None], BITS, 4, False, True).to(tl.int16)
             tl.store(words.to(tl.pointer_type(tl.int16)) + w, word, mask=mask & inside)
         else:
             at = words.to(tl.pointer_type(tl.uint8)) + w
             for field in tl.static_range(4):
-                one = code(y[field], begin[:, None], steps[:, None], BITS, False).to(tl.uint8)
+                one = code(y[field], begin[:, None], steps[:, None], BITS, False, True).to(tl.uint8)
                 tl.store(at + field * FIELD, one, mask=mask & inside)
         store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, 1)

@@ -1,37 +1,38 @@
 """quantize_store in Triton: new K and V to codes, scales and mins in their pages, in one launch.
 
-Program (i, h, 0) takes ROWS tokens of KV head h of K, (i, h, 1) those of V. A vector is turned while it lies in
-registers (:mod:`sawbench_kernels.registers`), so a rotation moves no byte; a dense matrix takes the path of
-:mod:`.dense`. Every rounding is naive's.
+A program takes ROWS tokens of one KV head of K or V. Those of K and V alternate, since a rotation keeps the arithmetic
+units busy and a plain side the memory; the heads of a token follow one another, as they lie in memory. A vector is
+turned while it lies in registers (:mod:`sawbench_kernels.registers`), so a rotation moves no byte; a dense matrix takes
+the path of :mod:`.dense`. Every rounding is naive's.
 """
 
 import triton
 import triton.language as tl
 
 from sawbench_kernels.hadamard.kernel import rotate
-from sawbench_kernels.quantize_store.affine import fp16_pair, grid_of, packed, store_pair
+from sawbench_kernels.quantize_store.affine import clips, fp16_pair, grid_of, packed, store_pair
 from sawbench_kernels.quantize_store.dense import store_dense
 from sawbench_kernels.quantize_store.offset import load_halves, offset
-from sawbench_kernels.registers import extrema, join4, load_row, split8, store_row
+from sawbench_kernels.registers import extrema, extrema_of_words, join4, load_words, row_of, split8, store_row
 
 
 @triton.jit
-def _word4(row, begin, steps, FIELD: tl.constexpr, J: tl.constexpr, FAST: tl.constexpr):
+def _word4(row, begin, steps, FIELD: tl.constexpr, J: tl.constexpr, FAST: tl.constexpr, CLIP: tl.constexpr):
     K: tl.constexpr = J + 1
     low = row[J], row[FIELD + J], row[2 * FIELD + J], row[3 * FIELD + J]
     high = row[K], row[FIELD + K], row[2 * FIELD + K], row[3 * FIELD + K]
-    return packed(low + high, begin, steps, 4, 8, FAST)
+    return packed(low + high, begin, steps, 4, 8, FAST, CLIP)
 
 
 @triton.jit
-def _word8(row, begin, steps, J: tl.constexpr, FAST: tl.constexpr):
-    return packed((row[J], row[J + 1], row[J + 2], row[J + 3]), begin, steps, 8, 4, FAST)
+def _word8(row, begin, steps, J: tl.constexpr, FAST: tl.constexpr, CLIP: tl.constexpr):
+    return packed((row[J], row[J + 1], row[J + 2], row[J + 3]), begin, steps, 8, 4, FAST, CLIP)
 
 
 @triton.jit
 def _store_codes(
     words, row, begin, steps, mask, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr,
-    FAST: tl.constexpr,
+    FAST: tl.constexpr, CLIP: tl.constexpr,
 ):  # fmt: skip
     """Codes of ``row`` to int32 pointers ``words`` [ROWS, 1], as packing.py has them."""
     if BITS == 4:
@@ -40,13 +41,13 @@ def _store_codes(
         for chunk in tl.static_range(FIELD // 8):
             out = ()
             for i in tl.static_range(4):
-                out = out + (_word4(row, begin, steps, FIELD, chunk * 8 + 2 * i, FAST),)
+                out = out + (_word4(row, begin, steps, FIELD, chunk * 8 + 2 * i, FAST, CLIP),)
             tl.store(at + chunk * 4 * LANES, join4(out, ROWS, LANES), mask=mask)
     else:
         at = words + tl.arange(0, 2 * LANES)[None, :]
         for chunk in tl.static_range(N // 8):
-            low = _word8(row, begin, steps, chunk * 8, FAST)
-            pair = tl.join(low, _word8(row, begin, steps, chunk * 8 + 4, FAST))
+            low = _word8(row, begin, steps, chunk * 8, FAST, CLIP)
+            pair = tl.join(low, _word8(row, begin, steps, chunk * 8 + 4, FAST, CLIP))
             tl.store(at + chunk * 2 * LANES, tl.reshape(pair, [ROWS, 2 * LANES]), mask=mask)
 
 
@@ -69,38 +70,49 @@ def _load_moved(
 
 @triton.jit
 def _store_row(
-    words, pairs, row, mask, OVERFLOW, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, BITS: tl.constexpr,
-    FAST: tl.constexpr,
+    words, pairs, row, loaded, DTYPE: tl.constexpr, mask, OVERFLOW, ROWS: tl.constexpr, LANES: tl.constexpr,
+    N: tl.constexpr, BITS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
+    """``loaded``: the words of :func:`load_words` where ``row`` is nothing but these, else None."""
     if BITS == 16:
         store_row(words, row, mask, ROWS, LANES, N)
     else:
         LEVELS: tl.constexpr = (1 << BITS) - 1
-        low, high = extrema(row, N)
+        if FAST and loaded is not None:
+            low, high = extrema_of_words(loaded, DTYPE, ROWS, LANES)
+        else:
+            low, high = extrema(row, N)
         scale, zero, overflow = fp16_pair(low, high, LEVELS)
         begin, steps = grid_of(scale, zero)
-        _store_codes(words, row, begin[:, None], steps[:, None], mask, ROWS, LANES, N, BITS, FAST)
+        clipped = 1
+        if FAST:
+            clipped = clips(high, begin, steps, BITS)
+        if clipped:
+            _store_codes(words, row, begin[:, None], steps[:, None], mask, ROWS, LANES, N, BITS, FAST, True)
+        else:
+            _store_codes(words, row, begin[:, None], steps[:, None], mask, ROWS, LANES, N, BITS, FAST, False)
         store_pair(pairs, scale, zero, overflow, mask, OVERFLOW, LANES)
 
 
 @triton.jit
 def _side(
-    X, x_token, x_head, SLOTS, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page, INDEX, CODEBOOK, MATRIX,
-    matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, tokens,
+    block, head, X, x_token, x_head, SLOTS, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page, INDEX,
+    CODEBOOK, MATRIX, matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, tokens,
     BITS: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     D: tl.constexpr = N * LANES
-    token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    head = tl.program_id(1)
+    token = block * ROWS + tl.arange(0, ROWS)
     inside = token < tokens
     # What is read is always there, so that no load but the tables' waits for another: rows beyond the end are the last.
     token = tl.minimum(token, tokens - 1).to(tl.int64)
     slot = tl.load(SLOTS + token)
     live = inside & (slot >= 0)
-    page = tl.where(live, slot // PAGE, 0)
-    within = head * PAGE + tl.where(live, slot % PAGE, 0)
+    # A pool holds fewer than 2^31 tokens, if more bytes.
+    slot = tl.where(live, slot, 0).to(tl.int32)
+    page = (slot // PAGE).to(tl.int64)
+    within = head * PAGE + slot % PAGE
     centroid = token * 0 + head * C
     if INDEX is not None:
         book = head // (H // BOOKS)
@@ -124,6 +136,7 @@ def _side(
             OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS,
         )  # fmt: skip
     else:
+        loaded = None
         if CHUNKS is not None:
             row = load_halves(
                 source, head, centroid, place, mask, CODEBOOK, OWN, CHUNKS, COS, SIN, PAIRS, ROWS, LANES, N
@@ -133,10 +146,12 @@ def _side(
                 source, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS, ROWS, LANES, N
             )
         else:
-            row = load_row(source, None, ROWS, LANES, N)
+            loaded = load_words(source, None, LANES, N)
+            row = row_of(loaded, X.dtype.element_ty, ROWS, LANES, N)
         if ORDER > 1:
+            loaded = None
             row = rotate(row, ROWS, LANES, N, ORDER, NORM)
-        _store_row(words, pairs, row, mask, OVERFLOW, ROWS, LANES, N, BITS, FAST)
+        _store_row(words, pairs, row, loaded, X.dtype.element_ty, mask, OVERFLOW, ROWS, LANES, N, BITS, FAST)
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -153,17 +168,20 @@ def store_kernel(
 ):  # fmt: skip
     """Codes and pairs are int32 words (16-bit values: themselves), which their ``*_page`` strides count. What is None
     is not there."""
-    if tl.program_id(2) == 0:
+    program = tl.program_id(0)
+    head = program // 2 % H
+    block = program // (2 * H)
+    if program % 2 == 0:
         _side(
-            KEY, key_token, key_head, SLOTS, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE,
+            block, head, KEY, key_token, key_head, SLOTS, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE,
             key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN,
             CHUNKS, POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS,
             ROWS, LANES, N, FAST,
         )  # fmt: skip
     else:
         _side(
-            VALUE, value_token, value_head, SLOTS, VALUE_CODES, value_codes_page, VALUE_PAIR, value_pair_page,
-            VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX, value_matrix_head,
-            None, None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H, PAGE,
-            VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
+            block, head, VALUE, value_token, value_head, SLOTS, VALUE_CODES, value_codes_page, VALUE_PAIR,
+            value_pair_page, VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX,
+            value_matrix_head, None, None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER,
+            VALUE_NORM, H, PAGE, VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
         )  # fmt: skip

@@ -170,7 +170,7 @@ def quantize_store(
     planes = layout.view(pool)
     sides = _planes(planes, "key") + _planes(planes, "value")
     with torch.cuda.device_of(key):
-        store_kernel[(-(-tokens // rows), heads, 2)](
+        store_kernel[(2 * heads * -(-tokens // rows),)](
             key, value, slots, *sides,
             key_index, key_codebook, key_matrix, value_index, value_codebook, value_matrix,
             own, cross, column, cos, sin, chunks, positions, overflow, tokens,
