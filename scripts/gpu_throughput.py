@@ -75,26 +75,28 @@ def peer() -> Iterator[tuple[str, list[str]]]:
 
 
 def study() -> Iterator[tuple[str, list[str]]]:
-    """(name, overrides of ``sawbench bench``), one method's cells side by side, which share an engine."""
+    """(name, overrides of ``sawbench bench``), the most important first; cells of one method, side by side, share an
+    engine."""
     yield from peer()
-    for method in MAIN:
-        for sizes in GRID:
-            yield cell(method, *sizes)
-    for method in OTHERS:
+    for method in (*MAIN, *OTHERS):
         yield cell(method, *GRID[0])
     yield steps("step", "bf16,int4,bdr", 1, 2048)
     yield steps("overhead", "int4,bdr", 32, 8192)
     yield steps("split", "bf16,int4,bdr", 32, 16384)
     name, overrides = steps("split", "bdr", 32, 16384)
     yield f"{name}/unfused", [*overrides, "engine.fused=false"]
+    for method in MAIN:
+        for sizes in GRID[1:]:
+            yield cell(method, *sizes)
     yield biased(*steps("overhead", f"int4,{KBIAS}", 32, 8192))
     yield biased(*cell("kbias_bdr", *GRID[0]))
-    for method in (KBIAS, "bf16"):
-        for sizes in GRID:
-            yield biased(*cell(method, *sizes))
+    for sizes in GRID:
+        yield biased(*cell(KBIAS, *sizes))
     for method in ("bf16", "int4"):
         name, overrides = cell(method, "d16384_1024", 64)
         yield f"{name}/own-pool", [*overrides, "engine.kv_bytes=null", "engine.gpu_memory=0.88"]
+    for sizes in GRID:
+        yield biased(*cell("bf16", *sizes))
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 """quantize_store in Triton: new K and V to codes, scales and mins in their pages, in one launch.
 
-A program takes ROWS tokens of one KV head of K or V. Those of K and V alternate, since a rotation keeps the arithmetic
-units busy and a plain side the memory; the heads of a token follow one another, as they lie in memory. A vector is
-turned while it lies in registers (:mod:`sawbench_kernels.registers`), so a rotation moves no byte; a dense matrix takes
-the path of :mod:`.dense`. Every rounding is naive's.
+A program takes ROWS tokens of one KV head, of K, of V, or (TOGETHER) of both: then V arrives while K is turned. The
+heads of a token follow one another, as they lie in memory. A vector is turned while it lies in registers
+(:mod:`sawbench_kernels.registers`), so a rotation moves no byte; a dense matrix takes the path of :mod:`.dense`. Every
+rounding is naive's.
 """
 
 import triton
@@ -95,31 +95,32 @@ def _store_row(
 
 
 @triton.jit
+def _words_of(X, x_token, x_head, token, head, CODEBOOK, MATRIX, OWN, LANES: tl.constexpr, N: tl.constexpr):
+    """:func:`load_words` of a side whose vectors nothing moves; else None."""
+    words = None
+    if CODEBOOK is None and MATRIX is None and OWN is None:
+        words = load_words(X + (token * x_token + head * x_head)[:, None], None, LANES, N)
+    return words
+
+
+@triton.jit
 def _side(
-    block, head, X, x_token, x_head, SLOTS, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page, INDEX,
-    CODEBOOK, MATRIX, matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, tokens,
+    loaded, token, live, page, slot, head, X, x_token, x_head, CODES, codes_page, PAIR, pair_page, INDEX_PLANE,
+    index_page, INDEX, CODEBOOK, MATRIX, matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW,
     BITS: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
+    """Keys, or values, of the program's tokens; ``slot``: their place in the page, ``loaded``: what came before."""
     D: tl.constexpr = N * LANES
-    token = block * ROWS + tl.arange(0, ROWS)
-    inside = token < tokens
-    # What is read is always there, so that no load but the tables' waits for another: rows beyond the end are the last.
-    token = tl.minimum(token, tokens - 1).to(tl.int64)
-    slot = tl.load(SLOTS + token)
-    live = inside & (slot >= 0)
-    # A pool holds fewer than 2^31 tokens, if more bytes.
-    slot = tl.where(live, slot, 0).to(tl.int32)
-    page = (slot // PAGE).to(tl.int64)
-    within = head * PAGE + slot % PAGE
+    within = head * PAGE + slot
     centroid = token * 0 + head * C
     if INDEX is not None:
         book = head // (H // BOOKS)
         index = tl.load(INDEX + token * BOOKS + book)
         centroid += index
         if head % (H // BOOKS) == 0:
-            at = INDEX_PLANE + page * index_page + book * PAGE + slot % PAGE
+            at = INDEX_PLANE + page * index_page + book * PAGE + slot
             tl.store(at, index.to(INDEX_PLANE.dtype.element_ty), mask=live)
     place = token * 0
     if OWN is not None:
@@ -136,18 +137,18 @@ def _side(
             OWN, CROSS, COLUMN, COS, SIN, OVERFLOW, BITS, D, PAIRS,
         )  # fmt: skip
     else:
-        loaded = None
-        if CHUNKS is not None:
+        if loaded is None:
+            loaded = _words_of(X, x_token, x_head, token, head, CODEBOOK, MATRIX, OWN, LANES, N)
+        if loaded is not None:
+            row = row_of(loaded, X.dtype.element_ty, ROWS, LANES, N)
+        elif CHUNKS is not None:
             row = load_halves(
                 source, head, centroid, place, mask, CODEBOOK, OWN, CHUNKS, COS, SIN, PAIRS, ROWS, LANES, N
             )
-        elif CODEBOOK is not None or OWN is not None:
+        else:
             row = _load_moved(
                 source, head, centroid, place, mask, CODEBOOK, OWN, CROSS, COLUMN, COS, SIN, PAIRS, ROWS, LANES, N
             )
-        else:
-            loaded = load_words(source, None, LANES, N)
-            row = row_of(loaded, X.dtype.element_ty, ROWS, LANES, N)
         if ORDER > 1:
             loaded = None
             row = rotate(row, ROWS, LANES, N, ORDER, NORM)
@@ -164,24 +165,42 @@ def store_kernel(
     KEY_BITS: tl.constexpr, VALUE_BITS: tl.constexpr, KEY_ORDER: tl.constexpr, VALUE_ORDER: tl.constexpr,
     KEY_NORM: tl.constexpr, VALUE_NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     KEY_C: tl.constexpr, VALUE_C: tl.constexpr, KEY_BOOKS: tl.constexpr, VALUE_BOOKS: tl.constexpr,
-    PAIRS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, FAST: tl.constexpr,
+    PAIRS: tl.constexpr, TOGETHER: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """Codes and pairs are int32 words (16-bit values: themselves), which their ``*_page`` strides count. What is None
     is not there."""
     program = tl.program_id(0)
-    head = program // 2 % H
-    block = program // (2 * H)
-    if program % 2 == 0:
+    side = -1
+    if not TOGETHER:
+        side = program % 2
+        program = program // 2
+    head = program % H
+    token = program // H * ROWS + tl.arange(0, ROWS)
+    inside = token < tokens
+    # What is read is always there, so that no load but the tables' waits for another: rows beyond the end are the last.
+    token = tl.minimum(token, tokens - 1).to(tl.int64)
+    key = None
+    value = None
+    if TOGETHER:
+        key = _words_of(KEY, key_token, key_head, token, head, KEY_CODEBOOK, KEY_MATRIX, OWN, LANES, N)
+        value = _words_of(VALUE, value_token, value_head, token, head, VALUE_CODEBOOK, VALUE_MATRIX, None, LANES, N)
+    slot = tl.load(SLOTS + token)
+    live = inside & (slot >= 0)
+    slot = tl.where(live, slot, 0).to(tl.int32)  # a pool holds fewer than 2^31 tokens, if more bytes
+    page = (slot // PAGE).to(tl.int64)
+    slot %= PAGE
+    if side != 1:
         _side(
-            block, head, KEY, key_token, key_head, SLOTS, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE,
-            key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN,
-            CHUNKS, POSITIONS, OVERFLOW, tokens, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS, PAIRS,
-            ROWS, LANES, N, FAST,
+            key, token, live, page, slot, head, KEY, key_token, key_head, KEY_CODES, key_codes_page, KEY_PAIR,
+            key_pair_page, KEY_PLANE, key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS,
+            COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS,
+            PAIRS, ROWS, LANES, N, FAST,
         )  # fmt: skip
-    else:
+    if side != 0:
         _side(
-            block, head, VALUE, value_token, value_head, SLOTS, VALUE_CODES, value_codes_page, VALUE_PAIR,
-            value_pair_page, VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX,
-            value_matrix_head, None, None, None, None, None, None, None, OVERFLOW, tokens, VALUE_BITS, VALUE_ORDER,
-            VALUE_NORM, H, PAGE, VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
+            value, token, live, page, slot, head, VALUE, value_token, value_head, VALUE_CODES, value_codes_page,
+            VALUE_PAIR, value_pair_page, VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX,
+            value_matrix_head, None, None, None, None, None, None, None, OVERFLOW, VALUE_BITS, VALUE_ORDER, VALUE_NORM,
+            H, PAGE, VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
         )  # fmt: skip

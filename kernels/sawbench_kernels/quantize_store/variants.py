@@ -5,6 +5,7 @@ from typing import Any
 
 from sawbench_kernels.aot import Variant
 from sawbench_kernels.quantize_store.kernel import store_kernel
+from sawbench_kernels.quantize_store.op import takes_both
 from sawbench_kernels.registers import lanes_of
 
 _BASE = {
@@ -30,12 +31,12 @@ def store_variant(
     extra: Mapping[str, str] | None = None,
     warps: int = 1,
 ) -> Variant:
-    """A launch of the store kernel for 8 KV heads and pages of 128 tokens, as op.py makes it."""
+    """A launch of the store kernel for many tokens, 8 KV heads and pages of 128 tokens, as op.py makes it."""
     lanes = lanes_of(dim, dense="KEY_MATRIX" in (extra or {}))
     constants: dict[str, Any] = {
         "KEY_BITS": bits[0], "VALUE_BITS": bits[1], "KEY_ORDER": orders[0], "VALUE_ORDER": orders[1],
         "KEY_NORM": orders[0] ** -0.5, "VALUE_NORM": orders[1] ** -0.5, "H": 8, "PAGE": 128, "KEY_C": 256, "VALUE_C": 0,
-        "KEY_BOOKS": 1, "VALUE_BOOKS": 1, "PAIRS": dim // 2,
+        "KEY_BOOKS": 1, "VALUE_BOOKS": 1, "PAIRS": dim // 2, "TOGETHER": takes_both(lanes, orders),
         "ROWS": 32 // lanes * warps, "LANES": lanes, "N": dim // lanes, "FAST": True,
     }  # fmt: skip
     types = {**_BASE, **_STRIDES, **(extra or {})}
