@@ -1,14 +1,17 @@
 """The kernel benchmark: a wrong kernel has no time, a ratio is to the best BF16, what does not fit is a row."""
 
 import itertools
+import sys
+import types
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
-from sawbench.throughput import decode_cases, kernel_bench, kernel_cases
+from sawbench.throughput import decode_cases, decode_peers, kernel_bench, kernel_cases
 from sawbench.throughput.decode_peers import _values, peer_cases
 from sawbench.throughput.kernel_bench import FAMILIES, SHAPES, measure_shape
 from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relative_error
@@ -127,6 +130,34 @@ def test_peers_say_when_they_are_not_installed() -> None:
     notes = {c.kernel: c.skip for c in peer_cases(SHAPE)}
     assert notes["sdpa_flash"] == ""
     assert notes["flashinfer_bf16"].startswith("skipped")
+
+
+def test_a_peer_says_which_shapes_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_peers, "find_spec", lambda name: name)
+    for shape, taken in ((KernelShape(16, 16384), True), (KernelShape(1, 32768), False), (SHAPE, False)):
+        notes = {c.kernel: c.skip for c in peer_cases(shape)}
+        assert notes["fbgemm_int4"].startswith("" if taken else "skipped: takes head_dim 128, 16384 tokens")
+        assert bool(notes["fbgemm_int4"]) != taken
+
+
+def test_a_peer_of_one_kv_head_gets_ours_as_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fbgemm is not installed here; an attention of the same signature stands for it."""
+
+    def attend(q: Tensor, key: Tensor, value: Tensor, at: Tensor, scale: float, *_: object) -> tuple[Tensor, ...]:
+        assert key.shape[2] == q.shape[1] == 1
+        keys, values = (_values(x[:, :, 0]).float() for x in (key, value))
+        assert (at == keys.shape[1] - 1).all()
+        return ((q[:, 0].float() @ keys.mT * scale).softmax(-1) @ values)[:, None].to(q.dtype), at, at
+
+    monkeypatch.setattr(kernel_cases, "ROTATION_BYTES", 1)
+    monkeypatch.setattr(decode_peers, "find_spec", lambda name: name)
+    for name in ("fbgemm_gpu", "fbgemm_gpu.experimental", "fbgemm_gpu.experimental.gen_ai"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setattr(torch.ops, "fbgemm", types.SimpleNamespace(gqa_attn_splitk=attend), raising=False)
+    small = KernelShape(3, 40, query_heads=8, kv_heads=2)
+    prepared = next(c for c in peer_cases(small) if c.kernel == "fbgemm_int4").prepare(CPU)
+    assert prepared.steps[0]().shape == (3, 8, 128)
+    assert prepared.error() < prepared.tolerance
 
 
 def test_rows_of_a_peers_int4_cache() -> None:

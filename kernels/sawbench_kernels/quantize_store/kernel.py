@@ -105,13 +105,14 @@ def _words_of(X, x_token, x_head, token, head, CODEBOOK, MATRIX, OWN, LANES: tl.
 
 @triton.jit
 def _side(
-    loaded, token, live, page, slot, head, X, x_token, x_head, CODES, codes_page, PAIR, pair_page, INDEX_PLANE,
-    index_page, INDEX, CODEBOOK, MATRIX, matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW,
+    loaded, token, live, page, slot, head, side, OVERFLOW,
     BITS: tl.constexpr, ORDER: tl.constexpr, NORM: tl.constexpr, H: tl.constexpr, PAGE: tl.constexpr,
     C: tl.constexpr, BOOKS: tl.constexpr, PAIRS: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, N: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """Keys, or values, of the program's tokens; ``slot``: their place in the page, ``loaded``: what came before."""
+    """Keys, or values, of the program's tokens. ``slot``: their place in the page; ``loaded``: what came before."""
+    X, x_token, x_head, CODES, codes_page, PAIR, pair_page, INDEX_PLANE, index_page = side[0]
+    INDEX, CODEBOOK, MATRIX, matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS = side[1]
     D: tl.constexpr = N * LANES
     within = head * PAGE + slot
     centroid = token * 0 + head * C
@@ -171,9 +172,9 @@ def store_kernel(
     """Codes and pairs are int32 words (16-bit values: themselves), which their ``*_page`` strides count. What is None
     is not there."""
     program = tl.program_id(0)
-    side = -1
+    first = 0
     if not TOGETHER:
-        side = program % 2
+        first = program % 2
         program = program // 2
     head = program % H
     token = program // H * ROWS + tl.arange(0, ROWS)
@@ -190,17 +191,31 @@ def store_kernel(
     slot = tl.where(live, slot, 0).to(tl.int32)  # a pool holds fewer than 2^31 tokens, if more bytes
     page = (slot // PAGE).to(tl.int64)
     slot %= PAGE
-    if side != 1:
+    keys = (
+        (KEY, key_token, key_head, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE, key_index_page),
+        (KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS),
+    )  # fmt: skip
+    values = (
+        (VALUE, value_token, value_head, VALUE_CODES, value_codes_page, VALUE_PAIR, value_pair_page, VALUE_PLANE,
+         value_index_page),
+        (VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX, value_matrix_head, None, None, None, None, None, None, None),
+    )  # fmt: skip
+    if TOGETHER:
         _side(
-            key, token, live, page, slot, head, KEY, key_token, key_head, KEY_CODES, key_codes_page, KEY_PAIR,
-            key_pair_page, KEY_PLANE, key_index_page, KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS,
-            COLUMN, COS, SIN, CHUNKS, POSITIONS, OVERFLOW, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE, KEY_C, KEY_BOOKS,
-            PAIRS, ROWS, LANES, N, FAST,
+            key, token, live, page, slot, head, keys, OVERFLOW, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE,
+            KEY_C, KEY_BOOKS, PAIRS, ROWS, LANES, N, FAST,
         )  # fmt: skip
-    if side != 0:
         _side(
-            value, token, live, page, slot, head, VALUE, value_token, value_head, VALUE_CODES, value_codes_page,
-            VALUE_PAIR, value_pair_page, VALUE_PLANE, value_index_page, VALUE_INDEX, VALUE_CODEBOOK, VALUE_MATRIX,
-            value_matrix_head, None, None, None, None, None, None, None, OVERFLOW, VALUE_BITS, VALUE_ORDER, VALUE_NORM,
-            H, PAGE, VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
+            value, token, live, page, slot, head, values, OVERFLOW, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H,
+            PAGE, VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
+        )  # fmt: skip
+    elif first == 0:
+        _side(
+            None, token, live, page, slot, head, keys, OVERFLOW, KEY_BITS, KEY_ORDER, KEY_NORM, H, PAGE,
+            KEY_C, KEY_BOOKS, PAIRS, ROWS, LANES, N, FAST,
+        )  # fmt: skip
+    else:
+        _side(
+            None, token, live, page, slot, head, values, OVERFLOW, VALUE_BITS, VALUE_ORDER, VALUE_NORM, H,
+            PAGE, VALUE_C, VALUE_BOOKS, PAIRS, ROWS, LANES, N, FAST,
         )  # fmt: skip

@@ -14,6 +14,8 @@ from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relati
 
 BACKENDS = {"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION}
 ABSENT = "skipped: not installed (pip install .[bench])"
+FBGEMM_CONTEXT, FBGEMM_HEADS = 16384, 8
+"""What fbgemm's kernel was built for."""
 INT4_BYTES = 4
 """Scale and shift, fp16, before the codes of a token and head in fbgemm's INT4 cache."""
 
@@ -31,8 +33,10 @@ def peer_cases(shape: KernelShape) -> Iterator[Case]:
         "paged_decode", "flashinfer_bf16", shape, size, prepare, baseline=True, skip=absent, note="equal lengths"
     )
     absent = "" if find_spec("fbgemm_gpu") else ABSENT
-    if not absent and shape.head_dim != 128:
-        absent = "skipped: head_dim 128 alone"
+    if not absent and (shape.head_dim != 128 or shape.context > FBGEMM_CONTEXT or shape.group > FBGEMM_HEADS):
+        absent = (
+            f"skipped: takes head_dim 128, {FBGEMM_CONTEXT} tokens and {FBGEMM_HEADS} query heads a KV head at most"
+        )
     packed = 2 * shape.tokens * shape.kv_heads * (shape.head_dim // 2 + INT4_BYTES)
     yield Case(
         "paged_decode", "fbgemm_int4", shape, packed, partial(_prepare_fbgemm, shape, packed), skip=absent, note=note
@@ -97,27 +101,31 @@ def _prepare_flashinfer(shape: KernelShape, size: int, device: torch.device) -> 
 
 
 def _prepare_fbgemm(shape: KernelShape, size: int, device: torch.device) -> Prepared:
-    """Its cache is [B, T, H_kv, 4 + D/2] bytes: fp16 scale and shift, then pairs of neighbouring dims, low first."""
+    """Its cache is [B, T, 1, 4 + D/2] bytes: fp16 scale and shift, then pairs of neighbouring dims, low first. It takes
+    one KV head, so that ours come as sequences of their own."""
     import fbgemm_gpu.experimental.gen_ai  # noqa: F401  registers the op
 
     torch.manual_seed(0)
     sets = shape.sets(size)
-    planes = (2, sets, shape.batch, shape.context, shape.kv_heads, INT4_BYTES + shape.head_dim // 2)
-    cache = torch.empty(planes, dtype=torch.uint8, device=device).random_()
+    rows = shape.batch * shape.kv_heads
+    cache = torch.empty(
+        2, sets, rows, shape.context, 1, INT4_BYTES + shape.head_dim // 2, dtype=torch.uint8, device=device
+    )
+    cache.random_()
     pair = cache[..., :INT4_BYTES].view(torch.float16)
     pair[..., 0].uniform_(0.05, 0.25)
     pair[..., 1] = -7.5 * pair[..., 0]
     q = _queries(shape, sets, device)
-    positions = torch.full((shape.batch,), shape.context - 1, dtype=torch.int32, device=device)
-    splits = max(1, min(128, 4 * 132 // (shape.batch * shape.kv_heads)))
+    positions = torch.full((rows,), shape.context - 1, dtype=torch.int32, device=device)
+    splits = max(1, min(128, 4 * 132 // rows))
 
     def step(i: int) -> Tensor:
-        out = torch.ops.fbgemm.gqa_attn_splitk(
-            q[i, :, None], cache[0, i], cache[1, i], positions, shape.head_dim**-0.5, splits, 1, True, 2
-        )
-        return out[0][:, 0]
+        query = q[i].view(rows, 1, shape.group, shape.head_dim)
+        scale = shape.head_dim**-0.5
+        out = torch.ops.fbgemm.gqa_attn_splitk(query, cache[0, i], cache[1, i], positions, scale, splits, 1, True, 2)
+        return out[0].view(q[i].shape)
 
-    key, value = (_values(side[0, 0]) for side in cache)
+    key, value = (_values(side[0, : shape.kv_heads, :, 0]).transpose(0, 1) for side in cache)
     return _prepared(step, sets, q, key, value)
 
 

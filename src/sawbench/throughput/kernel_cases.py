@@ -34,6 +34,11 @@ class KernelShape:
     def tokens(self) -> int:
         return self.batch * self.context
 
+    @property
+    def group(self) -> int:
+        """Query heads of a KV head."""
+        return self.query_heads // self.kv_heads
+
     def sets(self, bytes_each: int) -> int:
         """Copies of an input of ``bytes_each`` that make :data:`ROTATION_BYTES`."""
         return max(1, -(-ROTATION_BYTES // max(bytes_each, 1)))

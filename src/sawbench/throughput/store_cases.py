@@ -173,8 +173,7 @@ def _prepare_sdpa(backend: SDPBackend, shape: KernelShape, chunk: int, device: t
             return scaled_dot_product_attention(q, k, v, mask, is_causal=whole, enable_gqa=True)
 
     def error() -> float:
-        group = shape.query_heads // shape.kv_heads
-        keys, values = (x[0].double().repeat_interleave(group, 0) for x in (k, v))
+        keys, values = (x[0].double().repeat_interleave(shape.group, 0) for x in (k, v))
         rows = torch.arange(chunk - TAIL, chunk, device=device)
         scores = q[0, :, rows].double() @ keys.mT * dim**-0.5
         seen = torch.arange(shape.context, device=device) <= (rows + shape.context - chunk)[:, None]
