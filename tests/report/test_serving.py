@@ -57,6 +57,24 @@ def test_measured_ratios_stand_beside_the_papers(root: Path) -> None:
     assert int4["paper's ratio"] == Number(float(theirs["output_tps_speedup_vs_bf16"].iloc[0]))
 
 
+def test_a_row_of_another_pool_is_compared_with_its_like_alone(root: Path) -> None:
+    """A larger pool admits more requests, whatever the method: its rows are a load of their own."""
+    frame = pd.read_csv(root / "throughput" / "h200.csv").assign(pool_bytes=58.89e9)
+    frame.loc[frame["run"] == "r3", "pool_bytes"] = 58.90e9  # the same budget in pages of another size
+    alone = frame[frame["run"] == "r4"].assign(run="r6", pool_bytes=114.1e9, output_tps=1700)
+    pair = pd.concat([alone, frame[frame["run"] == "r2"].assign(run="r7", pool_bytes=114.2e9, output_tps=1360)])
+    for more, ratio in ((alone, None), (pair, Number(1.25, run="r6"))):
+        pd.concat([frame, more]).to_csv(root / "throughput" / "h200.csv", index=False)
+        _, table, _ = serving.contents(Study.read(root))
+        assert isinstance(table, Table)
+        found = {row["run"]: row for row in rows(table)}
+        assert found["r4"]["ratio to BF16"] == Number(1.5, run="r4")
+        assert found["r3"]["ratio to BF16"] == Number(1.2, run="r3")
+        assert found["r6"]["load"] == "d16384_1024, pool of 114 GB"
+        assert found["r6"]["ratio to BF16"] == ratio
+        assert found["r6"]["paper's ratio"] is None
+
+
 def test_a_failed_cell_keeps_its_row_and_its_error(root: Path) -> None:
     _, table, _ = serving.contents(Study.read(root))
     assert isinstance(table, Table)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sawbench.throughput import decode_cases, decode_peers, kernel_bench, kernel_cases
-from sawbench.throughput.decode_peers import _values, peer_cases
+from sawbench.throughput.decode_peers import _fastest, _values, peer_cases
 from sawbench.throughput.kernel_bench import FAMILIES, SHAPES, measure_shape
 from sawbench.throughput.kernel_cases import Case, KernelShape, Prepared, relative_error
 from sawbench_kernels.backend import interpreted
@@ -158,6 +158,19 @@ def test_a_peer_of_one_kv_head_gets_ours_as_sequences(monkeypatch: pytest.Monkey
     prepared = next(c for c in peer_cases(small) if c.kernel == "fbgemm_int4").prepare(CPU)
     assert prepared.steps[0]().shape == (3, 8, 128)
     assert prepared.error() < prepared.tolerance
+
+
+def test_what_a_peer_leaves_open_is_the_fastest_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {2: 3.0, 8: 1.0, 4: 2.0}
+    monkeypatch.setattr(decode_peers.timeit, "repeat", lambda timed, **_: [9.0, seconds[timed.args[1]]])
+
+    def run(choice: int) -> None:
+        if choice == 1:
+            raise RuntimeError("too much shared memory")
+
+    assert _fastest((1, 2, 8, 4), run) == 8
+    with pytest.raises(RuntimeError, match="shared memory"):
+        _fastest((1,), run)
 
 
 def test_rows_of_a_peers_int4_cache() -> None:

@@ -44,11 +44,13 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
 
 
 def labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the row label, and with throughput and its bound as ratios to BF16 of the same model, load, concurrency."""
+    """With the row label, and with throughput and its bound as ratios to BF16 of the same model, load, concurrency and
+    size of the pool."""
     options = frame["options"] if "options" in frame else pd.Series("", index=frame.index)
     frame = frame.assign(label=(frame["method"] + " " + options.fillna("").astype(str)).str.strip())
     if "bound_tps" not in frame:
         frame = frame.assign(bound_tps=float("nan"))
+    frame = _by_pool(frame)
     cell = ["model", "load", "concurrency"]
     base = frame[frame["label"] == "bf16"].drop_duplicates(cell).set_index(cell)[["output_tps", "bound_tps"]]
     joined = frame.join(base.add_suffix("_base"), on=cell)
@@ -57,6 +59,16 @@ def labelled(frame: pd.DataFrame) -> pd.DataFrame:
         bound_ratio=joined["bound_tps"] / joined["bound_tps_base"],
         of_bound=joined["output_tps"] / joined["bound_tps"],
     )
+
+
+def _by_pool(frame: pd.DataFrame) -> pd.DataFrame:
+    """A load in another pool than most rows have is a load of its own: a larger pool holds more requests."""
+    if "pool_bytes" not in frame or frame["pool_bytes"].isna().all():
+        return frame
+    size = (frame["pool_bytes"] / 1e9).round()  # pools of one budget differ by less than a page
+    other = size.notna() & (size != size.mode().iloc[0])
+    loads = frame["load"].astype(str)
+    return frame.assign(load=loads.where(~other, loads + size.map(", pool of {:.0f} GB".format)))
 
 
 def table(name: str, model: str, rows: pd.DataFrame, theirs: Mapping[Key, PaperCell]) -> Table:

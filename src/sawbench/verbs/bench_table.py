@@ -35,7 +35,7 @@ def estimates(cells: Sequence[Cell]) -> str:
 
 
 def results(rows: Sequence[Row]) -> str:
-    """A line a cell; of loads with its ratio to BF16 of the same model and load. Failures below."""
+    """A line a cell; of loads with its ratio to BF16 of the same model, load and pool. Failures below."""
     measured = [row for row in rows if not row.get("error")]
     loads = [row for row in measured if row.get("ttft_ms")]
     text = _loads(loads) if loads else _plain(measured)
@@ -62,7 +62,9 @@ def _plain(rows: Sequence[Row]) -> str:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in ("model", "load", "concurrency"))
+    """What two rows share that may be compared; pools of one budget differ by less than a page."""
+    pool = round(float(row.get("pool_bytes") or 0) / 1e9)
+    return *(str(row[name]) for name in ("model", "load", "concurrency")), str(pool)
 
 
 def _label(row: Mapping[str, Any]) -> str:
