@@ -191,6 +191,7 @@ def store_kernel(
     slot = tl.where(live, slot, 0).to(tl.int32)  # a pool holds fewer than 2^31 tokens, if more bytes
     page = (slot // PAGE).to(tl.int64)
     slot %= PAGE
+    # Constants stay out: in a tuple, Triton makes them values.
     keys = (
         (KEY, key_token, key_head, KEY_CODES, key_codes_page, KEY_PAIR, key_pair_page, KEY_PLANE, key_index_page),
         (KEY_INDEX, KEY_CODEBOOK, KEY_MATRIX, key_matrix_head, OWN, CROSS, COLUMN, COS, SIN, CHUNKS, POSITIONS),
