@@ -31,8 +31,8 @@ def grid_of(scale, zero):
 
 @triton.jit
 def clips(high, begin, steps, BITS: tl.constexpr):
-    """Whether any vector whose largest value is ``high`` [ROWS] ends above the last code, which the rounding of a
-    (scale, min) pair brings about where |min| is thousands of steps: 0 or 1."""
+    """Whether any vector whose largest value is ``high`` [ROWS] ends above the last code: 0 or 1. A (scale, min) pair
+    that saturates brings that about, and its rounding where |min| is thousands of steps."""
     return tl.max(((high - begin) * steps >= 1.0 * (1 << BITS)).to(tl.int32), 0)
 
 

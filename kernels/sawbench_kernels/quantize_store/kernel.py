@@ -95,10 +95,10 @@ def _store_row(
 
 
 @triton.jit
-def _words_of(X, x_token, x_head, token, head, CODEBOOK, MATRIX, OWN, LANES: tl.constexpr, N: tl.constexpr):
+def _words_of(X, x_token, x_head, token, head, CODEBOOK, OWN, LANES: tl.constexpr, N: tl.constexpr):
     """:func:`load_words` of a side whose vectors nothing moves; else None."""
     words = None
-    if CODEBOOK is None and MATRIX is None and OWN is None:
+    if CODEBOOK is None and OWN is None:
         words = load_words(X + (token * x_token + head * x_head)[:, None], None, LANES, N)
     return words
 
@@ -139,7 +139,7 @@ def _side(
         )  # fmt: skip
     else:
         if loaded is None:
-            loaded = _words_of(X, x_token, x_head, token, head, CODEBOOK, MATRIX, OWN, LANES, N)
+            loaded = _words_of(X, x_token, x_head, token, head, CODEBOOK, OWN, LANES, N)
         if loaded is not None:
             row = row_of(loaded, X.dtype.element_ty, ROWS, LANES, N)
         elif CHUNKS is not None:
@@ -170,7 +170,7 @@ def store_kernel(
     FAST: tl.constexpr,
 ):  # fmt: skip
     """Codes and pairs are int32 words (16-bit values: themselves), which their ``*_page`` strides count. What is None
-    is not there."""
+    is not there. TOGETHER comes with no dense matrix."""
     program = tl.program_id(0)
     first = 0
     if not TOGETHER:
@@ -184,8 +184,8 @@ def store_kernel(
     key = None
     value = None
     if TOGETHER:
-        key = _words_of(KEY, key_token, key_head, token, head, KEY_CODEBOOK, KEY_MATRIX, OWN, LANES, N)
-        value = _words_of(VALUE, value_token, value_head, token, head, VALUE_CODEBOOK, VALUE_MATRIX, None, LANES, N)
+        key = _words_of(KEY, key_token, key_head, token, head, KEY_CODEBOOK, OWN, LANES, N)
+        value = _words_of(VALUE, value_token, value_head, token, head, VALUE_CODEBOOK, None, LANES, N)
     slot = tl.load(SLOTS + token)
     live = inside & (slot >= 0)
     slot = tl.where(live, slot, 0).to(tl.int32)  # a pool holds fewer than 2^31 tokens, if more bytes
