@@ -29,3 +29,8 @@ class TaskResult:
 
     metrics: tuple[Metric, ...]
     tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+def pool_gigabytes(pool_bytes: float) -> int:
+    """As what a pool counts where rows are compared: pools of one budget, in pages of several sizes, are one."""
+    return round(pool_bytes / 1e9)

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from sawbench.core.records import pool_gigabytes
 from sawbench.report import ranking
 from sawbench.report.content import Drawing, Table, Value
 from sawbench.report.fidelity import slug
@@ -65,7 +66,7 @@ def _by_pool(frame: pd.DataFrame) -> pd.DataFrame:
     """A load in another pool than most rows have is a load of its own: a larger pool holds more requests."""
     if "pool_bytes" not in frame or frame["pool_bytes"].isna().all():
         return frame
-    size = (frame["pool_bytes"] / 1e9).round()  # pools of one budget differ by less than a page
+    size = frame["pool_bytes"].map(pool_gigabytes, na_action="ignore")
     other = size.notna() & (size != size.mode().iloc[0])
     loads = frame["load"].astype(str)
     return frame.assign(load=loads.where(~other, loads + size.map(", pool of {:.0f} GB".format)))

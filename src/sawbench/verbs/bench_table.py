@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sawbench.core.records import pool_gigabytes
 from sawbench.throughput.bench import Row
 from sawbench.verbs.bench_cells import Cell
 from sawbench.verbs.table import table
@@ -62,8 +63,8 @@ def _plain(rows: Sequence[Row]) -> str:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What two rows share that may be compared; pools of one budget differ by less than a page."""
-    pool = round(float(row.get("pool_bytes") or 0) / 1e9)
+    """What two rows share that may be compared."""
+    pool = pool_gigabytes(float(row.get("pool_bytes") or 0))
     return *(str(row[name]) for name in ("model", "load", "concurrency")), str(pool)
 
 
