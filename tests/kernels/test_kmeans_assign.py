@@ -18,7 +18,7 @@ def specified(x: Tensor, codebook: Tensor, books: int) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     ("tokens", "heads", "dim", "centroids", "books"),
-    [(5, 2, 32, 1, 1), (20, 4, 32, 16, 2), (70, 2, 64, 100, 1), (3, 2, 96, 300, 1)],
+    [(5, 2, 32, 1, 1), (20, 4, 32, 16, 2), (70, 2, 64, 100, 1), (3, 2, 96, 300, 1), (17, 4, 128, 40, 2)],
 )
 def test_indices_are_those_of_the_specification(
     tokens: int, heads: int, dim: int, centroids: int, books: int, dtype: torch.dtype

@@ -1,13 +1,17 @@
 """Checked entry to kmeans_assign; :mod:`.naive` is the specification."""
 
+from math import gcd
+
 import torch
 import triton
 from torch import Tensor
 
-from sawbench_kernels.kmeans_assign.kernel import assign_kernel
+from sawbench_kernels.kmeans_assign.kernel import nearest_kernel, products_kernel
 
-DEPTH = 32
-"""Dimensions that one step of the product takes; head sizes are multiples of it."""
+MULTIPLE = 32
+"""Head sizes are multiples of it."""
+FEW = 64
+"""Tokens of a decode step, at most."""
 
 
 class KMeansAssign:
@@ -22,8 +26,8 @@ class KMeansAssign:
 
     def __init__(self, codebook: Tensor, books: int, device: torch.device) -> None:
         heads, self.centroids, dim = codebook.shape
-        if heads % books or dim % DEPTH:
-            raise ValueError(f"books={books} must divide {heads} heads, and head_dim={dim} be a multiple of {DEPTH}")
+        if heads % books or dim % MULTIPLE:
+            raise ValueError(f"books={books} must divide {heads} heads, and head_dim={dim} be a multiple of {MULTIPLE}")
         spans = codebook.to(device, torch.float32).unflatten(0, (books, heads // books)).transpose(1, 2).flatten(2)
         self.spans = spans.contiguous()
         self.half_norm = 0.5 * self.spans.square().sum(-1)
@@ -45,18 +49,26 @@ def kmeans_assign(x: Tensor, spans: Tensor, half_norm: Tensor) -> Tensor:
     """The launch. ``spans`` float32 [books, C, E], ``half_norm`` [books, C] = |c|^2 / 2."""
     books, centroids, width = spans.shape
     tokens = len(x)
-    rows = 16 if tokens <= 64 else 64
-    block = min(64, max(16, triton.next_power_of_2(centroids)))
-    blocks = -(-centroids // block)
-    best = torch.empty(blocks, tokens, books, dtype=torch.float32, device=x.device)
-    index = torch.empty(blocks, tokens, books, dtype=torch.int64, device=x.device)
+    # Few tokens: small tiles and parts of the dimensions, for what takes time there is a program's chain of loads and
+    # products, not their number. Many: large tiles, whose operands are used often.
+    few = tokens <= FEW
+    rows, block, part, depth = (16, 32, gcd(width, 128), gcd(width, 64)) if few else (64, 64, width, MULTIPLE)
+    wide = triton.next_power_of_2(centroids)
+    block = min(block, max(16, wide))
+    products = torch.empty(width // part, tokens, books, centroids, dtype=torch.float32, device=x.device)
+    index = torch.empty(tokens, books, dtype=torch.int64, device=x.device)
     if tokens:
+        picked = max(1, (1 if few else 8) * 256 // wide)
         with torch.cuda.device_of(x):
-            assign_kernel[(-(-tokens // rows), blocks, books)](
-                x, spans, half_norm, best, index, tokens, x.stride(0),
-                E=width, C=centroids, BOOKS=books, ROWS=rows, BLOCK=block, DEPTH=DEPTH, num_warps=4,
+            products_kernel[(-(-tokens // rows), -(-centroids // block), books * (width // part))](
+                x, spans, products, tokens, x.stride(0),
+                E=width, C=centroids, BOOKS=books, PART=part, ROWS=rows, BLOCK=block, DEPTH=depth, num_warps=4,
             )  # fmt: skip
-    return index[0] if blocks == 1 else index.gather(0, best.argmax(0, keepdim=True)).squeeze(0)
+            nearest_kernel[(-(-tokens // picked), books)](
+                products, half_norm, index, tokens,
+                C=centroids, BOOKS=books, PARTS=width // part, ROWS=picked, WIDE=wide, num_warps=4,
+            )  # fmt: skip
+    return index
 
 
 @kmeans_assign.register_fake

@@ -62,7 +62,6 @@ AOT_VARIANTS = (
     _decode("int4"),
     _decode("bdr", order=128),
     _decode("kbias_bdr of 8 pairs", order=128, rows=16),
-    _decode("kbias_bdr of 16 pairs", order=128, rows=32),
     _decode("kbias_bdr of all pairs", order=128, rows=128),
     _decode("kmeans 256", centroids=256),
     _decode("k8v4", bits=(8, 4)),

@@ -17,7 +17,7 @@ from sawbench.throughput.steps import SETTLING, Decoding
 
 CLASSES = {
     "Attention": r"decode_kernel|merge_kernel|prefill|dequantize|flash|fmha|attention",
-    "set_kv": r"store_kernel|assign_kernel|index_put",
+    "set_kv": r"store_kernel|products_kernel|nearest_kernel|index_put",
     "outside rotation": r"hadamard|project_kernel",
     "MatMul": r"gemm|gemv|nvjet|cutlass|cublas|xmma|splitk|::(mm|bmm|addmm|matmul|linear)\b",
     "Sampling": r"argmax|sort|topk|cumsum|isfinite|nan_to_num|reduce_kernel",
