@@ -59,6 +59,13 @@ def test_a_collapse_a_rescue_and_the_baseline(store: RunStore) -> None:
     assert 2 < detectable.value < 10
 
 
+def test_nothing_is_recovered_where_int4_is_not_shown_to_lose(store: RunStore) -> None:
+    add(store, "bf16", BEST)
+    add(store, "int4", [0.0, 0.0, *BEST[2:-1], 1.0])
+    add(store, "bdr", [0.0, *BEST[1:]])
+    assert only_table(store)["bdr"]["recovered (share)"] is None
+
+
 def test_unscored_answers_are_left_out_of_the_pairs_and_not_wrong(store: RunStore) -> None:
     add(store, "bf16", BEST)
     add(store, "bdr", [None] * 60 + BEST[60:])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers.study import key_profile
 from sawbench.report import keys, sensitivity
 from sawbench.report.content import Table, digits, text_of
+from sawbench.report.fidelity import names, telling
 from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
 from sawbench.report.pareto import _frontier, pareto, points
@@ -35,6 +36,26 @@ def test_nothing_measured_is_a_dash_never_a_zero() -> None:
 def test_markdown_keeps_pipes_out_of_the_grid() -> None:
     text = markdown(Table("t", "Title", ["a|b", "n"], [["x|y", Number(1.0, 0.5, 1.5)]], ["note"]))
     assert text.splitlines()[2:5] == ["| a\\|b | n |", "| --- | ---: |", "| x\\|y | 1 [0.5, 1.5] |"]
+
+
+def test_files_are_named_after_what_tells_their_settings_apart() -> None:
+    """No number that the next run would shift: the model alone, or with the phrases that no other setting has."""
+    told = names([
+        ("a", "hf, naive, prompts 8"),
+        ("b", "hf, naive, bfloat16, text answers, prompts 64"),
+        ("b", "hf, naive, float32, text answers, prompts 16"),
+        ("b", "hf, naive, float32, text README.md, prompts 5"),
+        ("c", "paged, bfloat16"),
+        ("c", "paged, bfloat16, window 4"),
+    ])  # fmt: skip
+    assert [*told.values()] == [
+        "a", "b-bfloat16-text-answers", "b-float32-text-answers", "b-float32-text-readme.md", "c", "c-window-4",
+    ]  # fmt: skip
+
+
+@given(st.lists(st.text("ab, ", min_size=1).map(str.strip), min_size=1, max_size=6, unique=True))
+def test_no_two_settings_share_their_words(settings: list[str]) -> None:
+    assert len(set(telling(settings))) == len(settings)
 
 
 @given(st.lists(st.floats(-1e3, 1e3), max_size=20), st.floats(0.1, 50))

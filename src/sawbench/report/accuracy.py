@@ -25,7 +25,7 @@ NOTES = (
     "Brackets: 95 % intervals; repeats of one item are one cluster. Difference: paired over the same answers. "
     "p: exact McNemar (one right-or-wrong answer an item) or clustered permutation, Holm-corrected over this table. "
     "Detectable: the true difference that this design finds with probability 0.8; a smaller one is not ruled out. "
-    "Recovered: (method - int4) / (bf16 - int4).",
+    "Recovered: (method - int4) / (bf16 - int4), where int4 is shown to lose.",
 )
 
 
@@ -117,5 +117,5 @@ def _row(
 
 
 def _number(interval: Interval, run: str) -> Number | None:
-    """None for what is not defined: a share of nothing."""
-    return None if isnan(interval.value) else Number(*interval, run)
+    """None for what is not defined: a share of nothing, or of a loss that the answers do not show."""
+    return None if isnan(interval.value) or isnan(interval.low) else Number(*interval, run)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from sawbench.report.content import Drawing, Table
 from sawbench.report.layers import by_layer
@@ -38,12 +39,24 @@ def slug(*parts: str) -> str:
 
 
 def names(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A short stem for each (model, setting): the model alone where it has one setting, numbered where more."""
-    models = [model for model, _ in keys]
-    return {
-        key: slug(key[0]) if models.count(key[0]) == 1 else slug(key[0], str(1 + models[:at].count(key[0])))
-        for at, key in enumerate(keys)
-    }
+    """A stem for each (model, setting): the model alone where it has one setting, else with what tells its own from
+    the others."""
+    found: dict[tuple[str, str], str] = {}
+    for model in dict.fromkeys(model for model, _ in keys):
+        settings = [setting for name, setting in keys if name == model]
+        for setting, words in zip(settings, telling(settings), strict=True):
+            found[model, setting] = slug(model, *words)
+    return {key: found[key] for key in keys}
+
+
+def telling(settings: Sequence[str]) -> list[tuple[str, ...]]:
+    """Of each setting the first few phrases that no other has all of; nothing of a setting that is alone."""
+    chosen: list[tuple[str, ...]] = [()] * len(settings)
+    for column in zip_longest(*(setting.split(", ") for setting in settings), fillvalue=""):
+        longer = [(*words, phrase) for words, phrase in zip(chosen, column, strict=True)]
+        if len(set(longer)) > len(set(chosen)):
+            chosen = longer
+    return chosen
 
 
 def contents(study: Study) -> Iterator[Drawing | Table]:
