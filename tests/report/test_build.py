@@ -44,8 +44,8 @@ def test_runs_of_another_setting_are_not_mixed(results: Path) -> None:
     other = [line.replace("quantized", "exact").replace("-fidelity-", "-exact-") for line in chosen]
     metrics.write_text("\n".join([*lines, *other]) + "\n")
     tables = {t.name: t for t in fidelity.contents(Study.read(results)) if isinstance(t, Table)}
-    assert tables.keys() == {"fidelity-toy-135m", "fidelity-toy-1.5b-1", "fidelity-toy-1.5b-2"}
-    assert len(tables["fidelity-toy-1.5b-2"].rows) == 4
+    assert tables.keys() == {"fidelity-toy-135m", "fidelity-toy-1.5b-quantized", "fidelity-toy-1.5b-exact"}
+    assert len(tables["fidelity-toy-1.5b-exact"].rows) == 4
 
 
 def test_a_method_without_error_and_one_without_bits_do_not_break_the_figure(results: Path) -> None:
