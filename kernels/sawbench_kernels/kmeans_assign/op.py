@@ -11,7 +11,7 @@ from sawbench_kernels.kmeans_assign.kernel import nearest_kernel, products_kerne
 MULTIPLE = 32
 """Head sizes are multiples of it."""
 FEW = 64
-"""Tokens of a decode step, at most."""
+"""So many tokens at most, as a small decode step has them, are too few to fill the card with large tiles."""
 
 
 class KMeansAssign:
