@@ -1,6 +1,7 @@
 """Calibration from end to end on a tiny model: text, capture, fit, artifact, and who may share it."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,25 @@ def test_an_artifact_is_made_once_and_found_again(model: LoadedModel, text: Text
     shared = find_or_make(load_method("centre_bdr"), model, text, tmp_path, silent)
     assert (made.made, shared.made, shared.path) == (True, False, made.path)
     assert all(torch.equal(made.tensors[key], shared.tensors[key]) for key in made.tensors)
+
+
+def test_of_several_that_calibrate_at_once_one_does_and_one_text_is_written(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    truly = calibrate.read_text
+
+    def noted(*args: Any) -> list[int]:
+        asked.append("text")
+        return truly(*args)
+
+    monkeypatch.setattr(calibrate, "read_text", noted)
+    own = SelfWritten(answer_tokens=4, tokens=120)
+    methods = [load_method(name) for name in ("centre", "centre_bdr", "centre")]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda method: find_or_make(method, model, own, tmp_path, silent), methods))
+    assert (len(asked), sorted(one.made for one in found)) == (1, [False, False, True])
+    assert len({one.path for one in found}) == 1
 
 
 @pytest.mark.parametrize("change", ["text", "tokens", "seed", "model", "dtype"])

@@ -1,5 +1,7 @@
 """GGUF files: converted once, loaded from the copy, and the default model's own file where it is at hand."""
 
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from models.shapes import CPU, tiny_model
 from sawbench.config import group_config
 from sawbench.core.errors import UserError
 from sawbench.models import LoadedModel, load_model, plan_model
+from sawbench.models import gguf as gguf_module
 from sawbench.models.gguf import converted_folder
 from sawbench.models.tokenizers import SPECIAL
 from sawbench.models.wheel import fetched
@@ -121,7 +124,35 @@ def test_a_conversion_that_breaks_off_leaves_nothing_behind(file: Path, monkeypa
         patched.setattr("sawbench.models.gguf._convert", break_off)
         with pytest.raises(KeyboardInterrupt):
             load_model(plan, CPU, torch.float32)
-    assert list(converted_folder(file).parent.iterdir()) == []
+    assert not [path for path in converted_folder(file).parent.iterdir() if path.suffix != ".lock"]
+    assert load_model(plan, CPU, torch.float32).shape == plan.shape
+
+
+def test_of_several_that_convert_at_once_one_does(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of twelve runs wrote a copy of its own, and the disk was full before the first copy was whole."""
+    targets: list[Path] = []
+    truly = gguf_module._convert
+
+    def noted(source: Path, target: Path) -> None:
+        targets.append(target)
+        truly(source, target)
+
+    monkeypatch.setattr(gguf_module, "_convert", noted)
+    with ThreadPoolExecutor(3) as pool:
+        folders = set(pool.map(gguf_module.convert, [file] * 3))
+    assert len(targets) == 1
+    assert folders == {converted_folder(file)}
+
+
+def test_a_disk_too_full_is_said_before_anything_is_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_model(from_gguf(file))
+    needed = 4 * sum(tensor.n_elements for tensor in gguf.GGUFReader(file).tensors)
+    usage = shutil.disk_usage(file.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
+    with pytest.raises(UserError, match=r"small\.gguf as float32 needs .* SAWBENCH_CACHE"):
+        load_model(plan, CPU, torch.float32)
+    assert not converted_folder(file).exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed))
     assert load_model(plan, CPU, torch.float32).shape == plan.shape
 
 

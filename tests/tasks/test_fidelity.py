@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +13,14 @@ import torch
 
 from helpers.methods import load_method
 from helpers.models import VOCAB, TinyLoaded, tiny
-from helpers.stub import DictSink, StubTokenizer
+from helpers.stub import DictSink, StubEngine, StubTokenizer
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
 from sawbench.core.records import TaskResult
 from sawbench.core.replay import Replay
 from sawbench.engine.hf import HFEngine
 from sawbench.prompts import encode_prompt, shipped
+from sawbench.tasks.answers import AnswerStore, greedy_replays
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.fidelity import Fidelity, capped, stretches
 
@@ -180,11 +182,27 @@ def test_a_second_method_replays_the_same_answers_without_generating(loaded: Tin
     assert (asked, set((tmp_path / "reference").iterdir())) == ([], files)
 
 
+def test_of_several_that_start_together_one_writes_the_answers(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return "ok"
+
+    engine = StubEngine(answer)
+    prompts = {str(at): tuple(engine.tokenizer(f"question {at}")["input_ids"]) for at in range(5)}
+    store = AnswerStore(tmp_path / "reference", {"name": "stub"})
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: greedy_replays(engine, prompts, 8, store, silent), range(3)))
+    assert len(asked) == len(set(asked)) == len(prompts)
+    assert found[0] == found[1] == found[2]
+
+
 def test_another_model_never_sees_these_answers(loaded: TinyLoaded, tmp_path: Path) -> None:
     """Known fault 34: a key that leaves out the model."""
     TASK.run(context(loaded, tmp_path, engine(loaded, "int4")))
     TASK.run(replace(context(loaded, tmp_path, engine(loaded, "int4")), model={"name": "another"}))
-    assert len(list((tmp_path / "reference").iterdir())) == 2 * TASK.prompts
+    assert len(list((tmp_path / "reference").glob("*.json"))) == 2 * TASK.prompts
 
 
 def test_a_text_is_replayed_whole_and_without_generation(loaded: TinyLoaded, tmp_path: Path) -> None:

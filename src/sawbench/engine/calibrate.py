@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sawbench import __version__
 from sawbench.config import instantiate
+from sawbench.core.files import locked, made_once, write_atomic
 from sawbench.core.progress import Progress, bar
 from sawbench.engine.calibration_text import CalibrationText, TextShelf
 from sawbench.engine.hf import HFEngine
@@ -23,7 +24,6 @@ from sawbench.methods.mixed import sensitivity_rows
 from sawbench.methods.parts import LayerSample
 from sawbench.methods.quantizers import Raw
 from sawbench.models import LoadedModel, capture_layers
-from sawbench.results.files import locked, write_atomic
 from sawbench.results.tidy import read_csv, to_csv
 
 log = logging.getLogger(__name__)
@@ -70,23 +70,24 @@ def find_or_make(
     )
     wanted = Provenance.of(method, loaded.identity, loaded.shape, source | {"seed": text.seed}, synthetic)
     path = root / "calibration" / f"{wanted.digest}.safetensors" if text.artifact is None else Path(text.artifact)
-    if path.exists() or text.artifact is not None:
-        found = Artifact(path, load(path, wanted), made=False)
-        write_sensitivity(found.tensors, wanted, root)
-        return found
-    log.info("%s has no calibration for %s yet: making it", method.name, loaded.identity["name"])
-    notes: dict[str, Any] = {"sawbench": __version__, "method": method.name}
-    if synthetic:
-        tensors = method.synthetic(loaded.facts, text.seed)
-        log.info("random weights: the calibration is drawn at random (seed %d) and marked synthetic", text.seed)
-    else:
-        ids = read_text(text, loaded, tokens, path.parent, progress)
-        tensors = fit(method, loaded, ids, text.seed, progress)
-        notes["ids_sha256"] = sha256(json.dumps(ids).encode()).hexdigest()
-    save(path, tensors, wanted, notes)
-    log.info("calibration written: %s", path)
-    write_sensitivity(tensors, wanted, root)
-    return Artifact(path, tensors, made=True)
+
+    def make() -> None:
+        log.info("%s has no calibration for %s yet: making it", method.name, loaded.identity["name"])
+        notes: dict[str, Any] = {"sawbench": __version__, "method": method.name}
+        if synthetic:
+            tensors = method.synthetic(loaded.facts, text.seed)
+            log.info("random weights: the calibration is drawn at random (seed %d) and marked synthetic", text.seed)
+        else:
+            ids = read_text(text, loaded, tokens, path.parent, progress)
+            tensors = fit(method, loaded, ids, text.seed, progress)
+            notes["ids_sha256"] = sha256(json.dumps(ids).encode()).hexdigest()
+        save(path, tensors, wanted, notes)
+        log.info("calibration written: %s", path)
+
+    made = text.artifact is None and made_once(path, make)
+    artifact = Artifact(path, load(path, wanted), made)
+    write_sensitivity(artifact.tensors, wanted, root)
+    return artifact
 
 
 def write_sensitivity(tensors: Mapping[str, Tensor], made_from: Provenance, root: Path) -> None:

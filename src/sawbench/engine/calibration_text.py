@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from sawbench.core.engine import Request, Sampling
 from sawbench.core.errors import UserError
+from sawbench.core.files import made_once, write_atomic
 from sawbench.core.progress import Progress
 from sawbench.prompts import encode_prompt, shipped
-from sawbench.results.files import write_atomic
 
 BATCH = 16  # conversations written at once
 
@@ -177,8 +177,9 @@ class TextShelf:
         key = {"text": text.describe(), "model": made_by, "tokens": count}
         digest = sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
         path = self.folder / f"text-{digest}.json"
-        if path.exists():
-            return list(json.loads(path.read_text())["ids"])
-        ids = text.read(engine, count, progress)
-        write_atomic(path, json.dumps({**key, "ids": ids}, default=str))
-        return ids
+
+        def make() -> None:
+            write_atomic(path, json.dumps({**key, "ids": text.read(engine, count, progress)}, default=str))
+
+        made_once(path, make)
+        return list(json.loads(path.read_text())["ids"])

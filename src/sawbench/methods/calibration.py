@@ -66,9 +66,12 @@ def save(path: Path, tensors: Mapping[str, Tensor], made_from: Provenance, notes
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     packed = {name: tensor.contiguous() for name, tensor in tensors.items()}  # a turned view is a tensor too
-    save_file(packed, part, {METADATA: json.dumps({**asdict(made_from), "notes": dict(notes)}, sort_keys=True)})
-    os.chmod(part, 0o644)  # safetensors gives 0600, which other users of a shared folder could not read
-    os.replace(part, path)
+    try:
+        save_file(packed, part, {METADATA: json.dumps({**asdict(made_from), "notes": dict(notes)}, sort_keys=True)})
+        os.chmod(part, 0o644)  # safetensors gives 0600, which other users of a shared folder could not read
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)  # of a disk that is full, say
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from sawbench.core.files import made_once, write_atomic
+
 
 def cache_dir() -> Path:
     """``$SAWBENCH_CACHE``, else ``~/.cache/sawbench``."""
@@ -15,28 +17,22 @@ def cache_dir() -> Path:
 
 
 def build_folder(target: Path, fill: Callable[[Path], None]) -> Path:
-    """``target``, filled by ``fill`` in a folder beside it that is then renamed: complete, or not there at all."""
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    """``target``, filled by ``fill`` in a folder beside it that is then renamed: complete, or not there at all. Of
+    several processes that want it one fills it, and the others wait."""
+    made_once(target, lambda: _build(target, fill))
+    return target
+
+
+def _build(target: Path, fill: Callable[[Path], None]) -> None:
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         fill(work)
         work.rename(target)
     except OSError:
-        if not target.is_dir():  # else another process was faster, and its copy is as good
+        if not target.is_dir():  # else a process of another machine, whom no lock reached, was faster: as good
             raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return target
-
-
-def write_atomically(target: Path, content: str) -> None:
-    """Replace the text file ``target`` in one step."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-        file.write(content)
-    os.replace(file.name, target)
 
 
 def sha256(file: Path) -> str:
@@ -55,5 +51,5 @@ def known_sha256(file: Path) -> str:
         if {key: known.get(key) for key in stamp} == stamp:
             return known["sha256"]
     digest = sha256(file)
-    write_atomically(entry, json.dumps(stamp | {"sha256": digest}))
+    write_atomic(entry, json.dumps(stamp | {"sha256": digest}))
     return digest

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from sawbench.core.files import write_atomic
 from sawbench.report import accuracy, decode_steps, fidelity, kernels, keys, published, retrieval, sensitivity, serving
 from sawbench.report.content import Drawing, Table
 from sawbench.report.markdown import markdown
 from sawbench.report.page import Section, methods, page, run_table
 from sawbench.report.records import Study
 from sawbench.report.style import save
-from sawbench.results.files import write_atomic
 
 
 def build(root: Path) -> list[Path]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from sawbench.core.files import try_lock, write_atomic
 from sawbench.core.records import Metric, TaskResult
-from sawbench.results.files import try_lock, write_atomic
 from sawbench.results.samples import JsonlSink
 
 

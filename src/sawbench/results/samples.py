@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sawbench.results.files import sync_folder
+from sawbench.core.files import sync_folder
 
 
 class JsonlSink:

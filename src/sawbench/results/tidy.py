@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sawbench.core.files import locked, write_atomic
 from sawbench.results.cell import Cell
-from sawbench.results.files import locked, write_atomic
 from sawbench.results.store import RunStore, name_of
 
 KEYS = ("model", "method", "options", "task", "engine", "attention", "prefill", "dtypes", "run")

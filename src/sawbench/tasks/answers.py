@@ -3,14 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sawbench.core.engine import Request, Sampling
+from sawbench.core.files import locked, write_atomic
 from sawbench.core.progress import Progress
 from sawbench.core.replay import Replay
-from sawbench.results.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class AnswerStore:
         """Written whole or not at all: several processes may share the folder."""
         write_atomic(self._path(request), json.dumps({**self._key(request), "answer": list(answer)}, default=str))
 
+    def making(self) -> AbstractContextManager[None]:
+        """Held while answers of this model are made: a second process waits, and then finds them."""
+        maker = hashlib.sha256(json.dumps(dict(self.made_by), sort_keys=True, default=str).encode()).hexdigest()[:24]
+        return locked(self.folder / f".{maker}.lock")
+
     def _key(self, request: Request) -> dict[str, Any]:
         budget = request.sampling.max_new_tokens
         return {"made_by": dict(self.made_by), "prompt": list(request.prompt), "max_new_tokens": budget}
@@ -44,8 +50,14 @@ def greedy_replays(
     """Each prompt with the engine's greedy answer of at most ``tokens`` tokens, its stop token included; answers that
     the store lacks are generated and kept as they come."""
     requests = {key: Request(key, ids, Sampling(tokens)) for key, ids in prompts.items()}
-    missing = [request for request in requests.values() if store.find(request) is None]
-    for done in progress(engine.generate(missing), len(missing), "reference answers"):
-        store.keep(requests[done.id], done.tokens)
+
+    def missing() -> list[Request]:
+        return [request for request in requests.values() if store.find(request) is None]
+
+    if missing():
+        with store.making():
+            wanted = missing()
+            for done in progress(engine.generate(wanted), len(wanted), "reference answers"):
+                store.keep(requests[done.id], done.tokens)
     answers = {key: store.find(request) for key, request in requests.items()}
     return [Replay(key, prompts[key], answer) for key, answer in answers.items() if answer]

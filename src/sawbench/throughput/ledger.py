@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sawbench.core.files import locked, try_lock, write_atomic
 from sawbench.results import environment
-from sawbench.results.files import locked, try_lock, write_atomic
 from sawbench.results.tidy import pairs, portable, read_csv, to_csv
 
 

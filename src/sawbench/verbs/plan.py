@@ -10,10 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from sawbench.config import choices, group_config, instantiate
 from sawbench.core.errors import UserError, illegal
+from sawbench.core.files import write_atomic
 from sawbench.methods.method import KVMethod
 from sawbench.models.architecture import make_config
 from sawbench.report.style import colour, headline, label_points, look, save
-from sawbench.results.files import write_atomic
 from sawbench.results.tidy import to_csv
 from sawbench.throughput.loads import number
 from sawbench.throughput.plan import Card, Plan

@@ -1,11 +1,14 @@
 """Files that are whole or absent: atomic replacement, and locks that die with their holder."""
 
 import fcntl
+import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -50,11 +53,31 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold ``path``'s lock, waiting for it."""
+    """Hold ``path``'s lock, waiting for it; a wait is told."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = try_lock(path)
+    if handle is None:
+        log.info("another process holds %s: waiting for it", path)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
+
+
+def made_once(path: Path, make: Callable[[], object]) -> bool:
+    """``path``, which ``make()`` puts there whole, made by one process however many want it: whether this call made it.
+
+    The others wait and find it. Were each to make its own, twelve runs that start together would take twelve times the
+    disk and the time. Where the maker dies, the next one makes it.
+    """
+    if path.exists():
+        return False
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock):
+        missing = not path.exists()
+        if missing:
+            make()
+            lock.unlink()  # whoever waits for it, or makes it anew, finds ``path``
+        return missing
