@@ -17,7 +17,7 @@ from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
 from sawbench.report.pareto import _frontier, pareto, points
 from sawbench.report.records import Number, Run, Study, servable
-from sawbench.report.style import FAMILIES, colour, raised, spread
+from sawbench.report.style import FAMILIES, colour, spread, within
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,12 @@ def test_labels_that_have_room_stay_where_they_are() -> None:
 
 
 def test_labels_stay_above_the_axis_in_their_order() -> None:
-    assert raised([50.0, 0.0, 0.0, -3.0], low=5.0, gap=10.0) == [50.0, 15.0, 25.0, 5.0]
-    assert spread(raised([0.0, 0.0, 40.0], 5.0, 10.0), 10.0) == pytest.approx([5.0, 15.0, 40.0])
+    assert within([50.0, 0.0, 0.0, -3.0], low=5.0, high=99.0, gap=10.0) == [50.0, 15.0, 25.0, 5.0]
+    assert within([50.0, 98.0, 99.0, 120.0], low=5.0, high=99.0, gap=10.0) == [50.0, 79.0, 89.0, 99.0]
+    assert within([0.0] * 3, low=5.0, high=15.0, gap=10.0) == [-5.0, 5.0, 15.0], "no room for all: the title stays free"
+    assert spread(within([0.0, 0.0, 40.0], 5.0, 99.0, 10.0), 10.0) == pytest.approx([5.0, 15.0, 40.0])
+    both = spread(within([100.0] * 5 + [0.0] * 5, 5.0, 95.0, 10.0), 10.0)
+    assert sorted(both) == pytest.approx([5.0 + 10.0 * at for at in range(10)])
 
 
 def test_the_frontier_keeps_what_nothing_beats() -> None:

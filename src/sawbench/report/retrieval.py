@@ -50,7 +50,7 @@ def drawing(name: str, task: str, key: tuple[str, str], grid: pd.DataFrame, sour
     """One line a method, from ``grid`` [label, length]; labels at the longest context."""
     lengths = [float(length) for length in grid.columns]
     with look():
-        figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+        figure = Figure(figsize=(7.2, max(4.2, 1.2 + 0.16 * len(grid))), layout="constrained")  # 0.16 inch a label
         axes = figure.subplots()
         ends = []
         for label, shares in zip(map(str, grid.index), grid.to_numpy(float), strict=True):

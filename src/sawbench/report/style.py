@@ -105,11 +105,13 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     return [float(value) for value in placed]
 
 
-def raised(wanted: Sequence[float], low: float, gap: float) -> list[float]:
-    """``wanted`` lifted as far as leaves room above ``low`` for all that stand beneath: labels off the axis below."""
+def within(wanted: Sequence[float], low: float, high: float, gap: float) -> list[float]:
+    """``wanted`` moved up and down as far as leaves room, ``gap`` each, for all that stand beneath and above between
+    ``low`` and ``high``; where there is no room for all, beneath ``low``."""
     placed = np.array(wanted, dtype=float)
-    order = np.argsort(placed, kind="stable")
-    placed[order] = np.maximum(placed[order], low + gap * np.arange(len(order)))
+    order, ranks = np.argsort(placed, kind="stable"), np.arange(len(placed))
+    placed[order] = np.maximum(placed[order], low + gap * ranks)
+    placed[order] = np.minimum(placed[order], high - gap * ranks[::-1])
     return [float(value) for value in placed]
 
 
@@ -132,9 +134,8 @@ def label_points(
     places = axes.transData.transform([(x, y) for x, y, _, _ in points]) / scale
     for column in _columns([float(x) for x, _ in places], 24):
         edge = min(places[i][0] for i in column) - 14 if left else max(places[i][0] for i in column) + 14
-        heights = spread(raised([float(places[i][1]) for i in column], axes.bbox.y0 / scale + gap / 2, gap), gap)
-        above = max(0.0, max(heights) - (axes.bbox.y1 / scale - gap / 2))  # a column stays below the title
-        heights = [height - above for height in heights]
+        low, high = axes.bbox.y0 / scale + gap / 2, axes.bbox.y1 / scale - gap / 2  # off the axis, below the title
+        heights = spread(within([float(places[i][1]) for i in column], low, high, gap), gap)
         for index, height in zip(column, heights, strict=True):
             x, y, text, tint = points[index]
             thread = {"arrowstyle": "-", "color": tint, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
