@@ -1,7 +1,10 @@
 """Attention over the cache against plain mathematics; with quantization off every path is plain attention."""
 
+import math
+
 import pytest
 import torch
+from torch.profiler import profile
 
 import sawbench.attention.naive as naive
 from helpers.methods import bind, load_method, make_facts
@@ -72,3 +75,14 @@ def test_attention_reads_what_is_decoded(method_name: str) -> None:
 def test_a_query_that_may_look_nowhere_stays_finite() -> None:
     query, key, value, _, _ = inputs()
     assert attend_exact(query, key, value, torch.zeros(2, 1, 5, 9, dtype=torch.bool), 0.25).isfinite().all()
+
+
+def test_keys_and_values_are_never_copied_for_each_query_head(method_name: str) -> None:
+    """A decode step, 8 query heads to a KV head: nothing that it handles is larger than K itself."""
+    layer = bind(load_method(method_name), FACTS)[0]
+    query, key, value, where, _ = inputs(tokens=1, length=300, heads=16)
+    view = stored(layer, key, value, where)
+    with torch.inference_mode(), profile(record_shapes=True) as seen:
+        attend(query, view, None, 0.25)
+    handled = [math.prod(shape) for event in seen.events() or () for shape in event.input_shapes if shape]
+    assert max(handled) == key.numel()

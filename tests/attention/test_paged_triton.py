@@ -27,7 +27,8 @@ def test_kernels_agree_with_the_naive_backend(name: str, loaded: TinyLoaded) -> 
     item = [Replay("0", PROMPT[:-4], PROMPT[-4:])]
     (a,), (b,) = kernels.replay(item), naive.replay(item)
     assert float((a - b).norm() / b.norm()) < 0.03  # half a percent is usual; a flipped code costs more
-    asked = [Request("0", PROMPT, Sampling(3, ignore_eos=True)), Request("1", PROMPT[:5], Sampling(2, ignore_eos=True))]
+    other = PROMPT[10:15]  # no method has two tokens of nearly one score here: the first five of PROMPT have, for int8
+    asked = [Request("0", PROMPT, Sampling(3, ignore_eos=True)), Request("1", other, Sampling(2, ignore_eos=True))]
     first, second = ({c.id: c.tokens for c in made.generate(asked)} for made in (kernels, naive))
     assert first == second
     assert kernels.blocks.used == 0

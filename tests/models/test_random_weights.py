@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.profiler import profile
 
 from models.shapes import CPU, tiny_model, tiny_plan
 from sawbench.config import group_config
@@ -67,3 +68,16 @@ def test_devices_and_dtypes_are_chosen_by_name() -> None:
         choose_dtype("int4", CPU)
     with pytest.raises(UserError, match="device=tpu is not one of: auto, cpu"):
         choose_device("tpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_head_meets_a_slice_of_the_tokens_in_one_product(dtype: torch.dtype) -> None:
+    """As one product a row of the batch it would need as many copies of its weights."""
+    model = tiny_model("qwen2", dtype=dtype).model
+    vocabulary = model.config.vocab_size
+    ids = torch.arange(4 * 7).view(4, 7)
+    with torch.inference_mode(), profile(record_shapes=True) as seen:
+        kept = model(input_ids=ids, logits_to_keep=3).logits
+    products = [event.input_shapes for event in seen.events() or () if event.name in ("aten::mm", "aten::bmm")]
+    assert [shapes[0] for shapes in products if shapes[1][-1] == vocabulary] == [[4 * 3, model.config.hidden_size]]
+    torch.testing.assert_close(kept, model(input_ids=ids).logits[:, -3:])

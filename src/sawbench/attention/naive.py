@@ -61,15 +61,13 @@ def _allowed(mask: Tensor | None, start: int, stop: int, tokens: int, length: in
 
 
 def _block(keys: list[tuple[Tensor, Tensor]], values: list[Tensor], allowed: Tensor, scaling: float) -> list[Tensor]:
-    kv_heads = values[0].shape[2]
-    terms = [_grouped(q, kv_heads) @ k.permute(0, 2, 3, 1)[:, :, None] for q, k in keys]
-    scores = sum(terms[1:], start=terms[0])
+    """Query head h reads KV head h // G. The G queries of a KV head stand in one axis with their tokens: a product that
+    broadcast K and V over G would first copy them G times."""
+    kv_heads, tokens = values[0].shape[2], keys[0][0].shape[2]
+    terms = [q.unflatten(1, (kv_heads, -1)).flatten(2, 3) @ k.permute(0, 2, 3, 1) for q, k in keys]
+    scores = sum(terms[1:], start=terms[0]).unflatten(2, (-1, tokens))  # [B, H, G, T, S]
     # The most negative number, not infinity: a padding query that may look nowhere stays finite.
     scores = (scores * scaling).masked_fill(~allowed[:, :, None], torch.finfo(scores.dtype).min)
-    weights = scores.softmax(-1)
-    return [(weights @ v.transpose(1, 2)[:, :, None]).flatten(1, 2).transpose(1, 2) for v in values]
-
-
-def _grouped(query: Tensor, kv_heads: int) -> Tensor:
-    """[B, Hq, T, D] to [B, H, G, T, D]: query head h reads KV head h // G."""
-    return query.unflatten(1, (kv_heads, -1))
+    weights = scores.softmax(-1).flatten(2, 3)
+    outputs = [(weights @ v.transpose(1, 2)).unflatten(2, (-1, tokens)) for v in values]
+    return [output.flatten(1, 2).transpose(1, 2) for output in outputs]
