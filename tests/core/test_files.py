@@ -27,7 +27,7 @@ path, seconds = Path(sys.argv[1]), float(sys.argv[2])
 
 def make():
     print("making", flush=True)
-    time.sleep(seconds)
+    time.sleep(seconds)  # the others come while it is being made
     path.write_text("whole")
 
 made_once(path, make)
@@ -109,3 +109,21 @@ def test_a_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert made_once(path, lambda: path.write_text("whole"))
     assert len(told) == 1
     assert "waiting" in told[0]
+
+
+def test_who_comes_just_after_it_was_made_leaves_no_lock_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw nothing there, and then the maker ended, and took its lock away."""
+    path, exists = tmp_path / "weights", Path.exists
+    looks: list[bool] = []
+
+    def late(self: Path) -> bool:
+        looks.append(exists(self))
+        if len(looks) == 1:
+            path.write_text("whole")
+        return looks[-1]
+
+    monkeypatch.setattr(Path, "exists", late)
+    assert not made_once(path, lambda: path.write_text("made again"))
+    assert (looks, path.read_text(), list(tmp_path.iterdir())) == ([False, True], "whole", [path])

@@ -79,5 +79,5 @@ def made_once(path: Path, make: Callable[[], object]) -> bool:
         missing = not path.exists()
         if missing:
             make()
-            lock.unlink()  # whoever waits for it, or makes it anew, finds ``path``
+        lock.unlink(missing_ok=True)  # whoever still waits for it, or opens another, finds ``path``, and tidies up too
         return missing

@@ -32,16 +32,18 @@ class AnswerStore:
 
     def making(self) -> AbstractContextManager[None]:
         """Held while answers of this model are made: a second process waits, and then finds them."""
-        maker = hashlib.sha256(json.dumps(dict(self.made_by), sort_keys=True, default=str).encode()).hexdigest()[:24]
-        return locked(self.folder / f".{maker}.lock")
+        return locked(self.folder / f".{_digest(dict(self.made_by))}.lock")
 
     def _key(self, request: Request) -> dict[str, Any]:
         budget = request.sampling.max_new_tokens
         return {"made_by": dict(self.made_by), "prompt": list(request.prompt), "max_new_tokens": budget}
 
     def _path(self, request: Request) -> Path:
-        text = json.dumps(self._key(request), sort_keys=True, default=str)
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        return self.folder / f"{_digest(self._key(request))}.json"
+
+
+def _digest(key: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 def greedy_replays(
