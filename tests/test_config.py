@@ -1,12 +1,12 @@
 """Composition: where configurations lie, what sweeps expand to, and one line for every mistake."""
 
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from sawbench.config import choices, compose, config_dir, expand, group_config, instantiate
+from sawbench.config import KINDS, choices, compose, config_dir, expand, group_config, instantiate
 from sawbench.core.errors import UserError
 from sawbench.methods.method import KVMethod
 
@@ -115,14 +115,73 @@ def test_an_option_that_the_object_does_not_know_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("override", "kind"),
-    [("seed=one", "a whole number"), ("seed=1.5", "a whole number"), ("method.options.bits=four", "a whole number")],
+    [
+        ("seed=one", "a whole number"),
+        ("seed=1.5", "a whole number"),
+        ("seed=null", "a whole number"),
+        ("method.options.bits=four", "a whole number"),
+        ("engine.kv_bytes=much", "a number or null"),
+        ("engine.chunk=small", "a whole number or auto"),
+        ("engine.graphs=some", "true or false or auto"),
+        ("protocol.items=few", "a whole number or null"),
+        ("protocol.max_new_tokens=long", "a whole number or null"),
+        ("protocol.thinking=deep", "true or false or null"),
+        ("calibration.tokens=many", "a whole number or null"),
+        ("task.lengths=4096", "a list such as [1024,2048]"),
+        ("task.lengths=[4096,long]", "a list such as [1024,2048]"),
+    ],
 )
 def test_a_number_takes_no_word(override: str, kind: str) -> None:
-    assert refused(override) == f"{override} is not {kind}"
+    said = refused("engine=paged", "task=passkey", override)
+    assert said.replace("[4096, 'long']", "[4096,long]") == f"{override} is not {kind}"
 
 
-def test_a_word_may_become_a_number() -> None:
+@pytest.mark.parametrize(
+    ("override", "kind"),
+    [
+        ("load.concurrency=high", "a whole number or a list such as [8,16]"),
+        ("load.concurrency=null", "a whole number or a list such as [8,16]"),
+        ("load.requests=many", "a whole number or a list such as [64,64] or null"),
+        ("load.input_tokens=null", "a whole number"),
+    ],
+)
+def test_a_load_takes_numbers_and_lists_of_them(override: str, kind: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose("bench", [override])
+    assert str(caught.value) == f"{override} is not {kind}"
+    for legal in ("load.concurrency=8", "load.concurrency=[8,16]", "load.requests=null", "load.requests=[4]"):
+        compose("bench", [legal])
+
+
+def test_a_word_may_become_a_number_and_a_number_a_word_that_some_file_ships() -> None:
     assert compose("run", ["method=bdr", "method.options.order=16"]).method.options.order == 16
+    assert compose("run", ["method=int4_g32", "method.options.group=head"]).method.options.group == "head"
+    assert compose("run", ["engine=paged", "engine.chunk=auto"]).engine.chunk == "auto"
+    assert compose("run", ["protocol=paper", "protocol.max_new_tokens=null"]).protocol.max_new_tokens is None
+
+
+TEXTS = {
+    *("calibration.artifact", "calibration.data", "calibration.text", "data", "model.config.bos_token_id", "run"),
+    *("model.config_of", "model.fetch", "model.hub", "model.path", "model.revision", "sandbox", "task.data"),
+    *("task.include_path", "task.text"),
+}
+"""Options that ship as null and stand for text (a tokenizer's id, which nobody types, apart)."""
+
+
+def test_every_number_that_ships_as_null_has_its_kind_declared() -> None:
+    found = set()
+    for path in config_dir().rglob("*.yaml"):
+        group = path.relative_to(config_dir()).parts[:-1]
+        config = OmegaConf.to_container(OmegaConf.load(path))
+        assert isinstance(config, dict)
+        found |= {".".join((*group, key)) for key in nulls(config)}
+    assert "engine.kv_bytes" in found
+    assert found <= set(KINDS) | TEXTS
+
+
+def nulls(config: dict[Any, Any], before: str = "") -> set[str]:
+    nested = (nulls(value, f"{before}{key}.") for key, value in config.items() if isinstance(value, dict))
+    return {f"{before}{key}" for key, value in config.items() if value is None}.union(*nested)
 
 
 @pytest.mark.parametrize("override", ["+nothing=1", "~seed", "hydra.run.dir=x", "++seed=2"])

@@ -20,7 +20,7 @@ from hydra.errors import (
     MissingConfigException,
     OverrideParseException,
 )
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sawbench.core.errors import UserError, illegal
@@ -88,15 +88,57 @@ def _names_group(override: Override) -> bool:
 
 
 NUMBERS = {bool: ((bool,), "true or false"), int: ((int,), "a whole number"), float: ((int, float), "a number")}
+KINDS = {
+    "allow_code_execution": bool,
+    "calibration.tokens": int,
+    "engine.chunk": int,
+    "engine.graphs": bool,
+    "engine.kv_bytes": float,
+    "load.concurrency": int,
+    "load.requests": int,
+    "protocol.items": int,
+    "protocol.max_new_tokens": int,
+    "protocol.thinking": bool,
+    "task.num_fewshot": int,
+}
+"""Of options that ship as null, as a word or, in a load, as a number here and a list there."""
+LOAD_LISTS = ("load.concurrency", "load.requests")
 
 
 def _require_types(config: DictConfig, shipped: DictConfig, keys: Sequence[str]) -> None:
-    """An option that ships as a number or a truth value takes no other kind (null apart); words stay free."""
+    """An option that ships as a number, a truth value or a list of them takes no other kind. Null and words stay free
+    where some file of the group ships them; what a word may be, the option's object says."""
     for key in keys:
         value, default = OmegaConf.select(config, key), OmegaConf.select(shipped, key)
-        kinds, named = NUMBERS.get(type(default), ((), ""))
-        if kinds and value is not None and type(value) not in kinds:
-            raise UserError(f"{key}={value} is not {named}")
+        listed = isinstance(default, ListConfig) and len(default) > 0
+        kind = KINDS.get(key, type(default[0] if listed else default))
+        elsewhere = _kinds_shipped(key)
+        if kind not in NUMBERS or (str in elsewhere and key not in KINDS):
+            continue
+        single, many = not listed or key in LOAD_LISTS, listed or key in LOAD_LISTS
+        if _is_of(value, NUMBERS[kind][0], single, many) or (type(value) is type(default) and value == default):
+            continue
+        if value is None and type(None) in elsewhere:
+            continue
+        legal = [NUMBERS[kind][1]] if single else []
+        legal += [f"a list such as [{','.join(map(str, default[:2]))}]"] if listed else []
+        legal += ["null"] if type(None) in elsewhere else []
+        legal += [default] if isinstance(default, str) else []
+        raise UserError(f"{key}={'null' if value is None else value} is not {' or '.join(legal)}")
+
+
+def _is_of(value: Any, kinds: tuple[type, ...], single: bool, many: bool) -> bool:
+    if isinstance(value, ListConfig):
+        return many and all(type(each) in kinds for each in value)
+    return single and type(value) in kinds
+
+
+def _kinds_shipped(key: str) -> set[type]:
+    """Of an option, over the files of its group; where it is of no group, over the verbs'."""
+    group, _, name = key.partition(".")
+    files = (config_dir() / group).glob("*.yaml") if name else config_dir().glob("*.yaml")
+    found = [OmegaConf.select(OmegaConf.load(path), name or key, default=_kinds_shipped) for path in files]
+    return {type(value) for value in found if value is not _kinds_shipped}
 
 
 def expand(verb: str, overrides: Sequence[str]) -> list[list[str]]:

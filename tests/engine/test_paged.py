@@ -14,6 +14,7 @@ from sawbench.core.errors import UserError
 from sawbench.core.replay import Replay
 from sawbench.engine.build import build_engine, check_engine
 from sawbench.engine.hf import HFEngine
+from sawbench.engine.paged.build import chunk_for
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
@@ -162,13 +163,22 @@ def test_the_pool_is_sized_from_a_budget(loaded: TinyLoaded) -> None:
         ({"attention": "flash"}, "auto, naive, triton"),
         ({"kv_bytes": 100}, "at least two are needed"),
         ({"page_size": 12}, "no power of two"),
-        ({"max_running": 0}, "must be at least 1"),
+        ({"max_running": 0}, "is not a whole number from 1 on"),
+        ({"chunk": 0}, "is not auto or a whole number from 1 on"),
         ({"graphs": True}, "needs attention=triton"),
     ],
 )
 def test_options_that_cannot_be_are_said(options: dict[str, object], message: str, loaded: TinyLoaded) -> None:
     with pytest.raises(UserError, match=message):
         build(loaded, **options)
+
+
+def test_a_chunk_is_larger_where_the_model_is_smaller(loaded: TinyLoaded) -> None:
+    """Parameters of a layer of Qwen3-32B, 8B, 4B and 0.6B, and of Qwen2.5-Coder-1.5B and 0.5B."""
+    layers = 486e6, 193e6, 101e6, 15.7e6, 46.8e6, 14.9e6
+    assert [chunk_for(int(n)) for n in layers] == [4096, 4096, 8192, 16384, 16384, 16384]
+    assert build(loaded).chunk == 4096  # nothing is launched on a CPU
+    assert build(loaded, chunk=24).chunk == 24
 
 
 def test_what_cannot_fit_even_alone_is_refused(loaded: TinyLoaded) -> None:

@@ -5,6 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
+from helpers.methods import load_method, make_facts
+from sawbench.core.errors import UserError
 from sawbench.methods.quantizers import PAIR_BYTES, AffineInt, Raw
 
 STORAGES = list(PAIR_BYTES)
@@ -87,6 +89,12 @@ def test_groups_have_their_own_range() -> None:
     grouped = (round_trip(x, AffineInt(4, 32)) - x)[..., 32:].abs().max()
     whole = (round_trip(x, AffineInt(4)) - x)[..., 32:].abs().max()
     assert grouped < whole / 10
+
+
+@pytest.mark.parametrize("group", [0, -32, 48, "third"])
+def test_a_group_that_cuts_no_head_is_refused(group: object) -> None:
+    with pytest.raises(UserError, match="is not one of: head, 2, 4, 8"):
+        load_method("int4", group=group).check(make_facts(64))
 
 
 def test_the_papers_rounded_zero_is_not_its_codes_unrounded_zero() -> None:

@@ -9,6 +9,7 @@ from sawbench.config import compose
 from sawbench.report import decode_steps, kernels, paper_loads, retrieval, serving
 from sawbench.report.content import Drawing, Table
 from sawbench.report.records import Number, Study
+from sawbench.throughput.peers import NAMES
 
 ROOT = Path(__file__).parents[2]
 BENCH = """model,method,options,run,load,concurrency,output_tps,output_tps_request,ttft_ms,bound_tps,gpus,error
@@ -73,6 +74,48 @@ def test_a_row_of_another_pool_is_compared_with_its_like_alone(root: Path) -> No
         assert found["r6"]["load"] == "d16384_1024, pool of 114 GB"
         assert found["r6"]["ratio to BF16"] == ratio
         assert found["r6"]["paper's ratio"] is None
+
+
+def test_a_row_of_other_chunks_is_compared_with_its_like_alone(root: Path) -> None:
+    """By model: what is usual for a small one is not for a large one."""
+    frame = pd.read_csv(root / "throughput" / "h200.csv").assign(chunk=4096)
+    other = frame[frame["run"].isin(["r2", "r4"])].assign(chunk=16384, output_tps=[1200, 3000])
+    other["run"] += "b"
+    small = frame.assign(model="small", chunk=16384)
+    small["run"] += "s"
+    pd.concat([frame, other, small]).to_csv(root / "throughput" / "h200.csv", index=False)
+    tables = [
+        each for each in serving.contents(Study.read(root)) if isinstance(each, Table) and "Through" in each.title
+    ]
+    found = {row["run"]: row for each in tables for row in rows(each)}
+    assert [found[run]["load"] for run in ("r4", "r4b", "r4s")] == [
+        "d16384_1024", "d16384_1024, chunks of 16384", "d16384_1024",
+    ]  # fmt: skip
+    assert found["r4b"]["ratio to BF16"] == Number(2.5, run="r4b")
+    assert found["r4s"]["ratio to BF16"] == Number(1.5, run="r4s")
+
+
+def test_another_engine_has_a_row_and_no_place_in_a_figure(root: Path) -> None:
+    frame = pd.read_csv(root / "throughput" / "h200.csv")
+    peer = frame[frame["run"] == "r1"].assign(method=serving.PEER, options="cache=bf16", run="r9", output_tps=20)
+    loads = [frame.assign(concurrency=8, method=name, run=f"{name}-{i}") for i, name in enumerate(["bf16", "int4"])]
+    pd.concat([frame, peer, *loads]).to_csv(root / "throughput" / "h200.csv", index=False)
+    found = [*serving.contents(Study.read(root))]
+    assert NAMES["method"] == serving.PEER
+    assert any("r9" in map(str, row) for each in found if isinstance(each, Table) for row in each.rows)
+    drawn = [each.figure for each in found if isinstance(each, Drawing)]
+    said = {text.get_text() for figure in drawn for axes in figure.axes for text in axes.texts}
+    assert "int4" in said
+    assert not any(serving.PEER in text for text in said)
+
+
+def test_runs_of_one_cell_become_their_spread(root: Path) -> None:
+    frame = pd.read_csv(root / "throughput" / "h200.csv")
+    again = [frame[frame["run"] == "r4"].assign(output_tps=tps) for tps in (1500, 1440, 1530)]
+    pd.concat(again).to_csv(root / "throughput" / "repeats.csv", index=False)
+    (table,) = [each for each in serving.contents(Study.read(root)) if each.name == "throughput-repeats"]
+    assert isinstance(table, Table)
+    assert table.rows == [["qwen3-8b", "int4", "d16384_1024", *map(Number, (64, 3, 1500, 1440, 1530, 6))]]
 
 
 def test_a_failed_cell_keeps_its_row_and_its_error(root: Path) -> None:

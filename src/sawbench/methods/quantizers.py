@@ -73,8 +73,8 @@ class AffineInt(TokenByToken):
             raise illegal("method.options.bits", self.bits, range(2, 9))
         if self.storage not in PAIR_BYTES:
             raise illegal("method.options.storage", self.storage, PAIR_BYTES)
-        if facts.shape.head_dim % self.group_size(facts.shape.head_dim):
-            divisors = [g for g in range(2, facts.shape.head_dim + 1) if facts.shape.head_dim % g == 0]
+        divisors = [g for g in range(2, facts.shape.head_dim + 1) if facts.shape.head_dim % g == 0]
+        if self.group not in ("head", *divisors):
             raise illegal(f"{facts.name}: method.options.group", self.group, ["head", *divisors])
 
     def group_size(self, head_dim: int) -> int:

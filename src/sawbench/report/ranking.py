@@ -51,8 +51,14 @@ def ranking(name: str, rows: pd.DataFrame, paper: Mapping[str, float], source: s
         _bars(figure.subplots(), rows, paper)
         figure.legend(handles=KEYS, loc="outside lower right", ncols=2, fontsize=7.5, frameon=False)
         headline(figure, f"Output tokens/s over BF16: {title}")
-    caption = f"Bars: measured. {order(dict(zip(rows['label'], rows['ratio'], strict=True)), paper)}"
+    caption = f"Bars: measured. {chunks(rows)}{order(dict(zip(rows['label'], rows['ratio'], strict=True)), paper)}"
     return Drawing(name, f"Order of methods: {title}", caption, figure, [f"throughput/{source}.csv"])
+
+
+def chunks(rows: pd.DataFrame) -> str:
+    """How many prompt tokens a step took, which a small model's order depends on."""
+    sizes = set(rows["chunk"].dropna()) if "chunk" in rows else set()
+    return f"Prompts in chunks of {int(sizes.pop()):,} tokens. " if len(sizes) == 1 else ""
 
 
 def order(ours: Mapping[str, float], paper: Mapping[str, float]) -> str:

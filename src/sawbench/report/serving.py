@@ -23,6 +23,15 @@ from sawbench.report.records import Number, Study
 from sawbench.report.style import colour, headline, label_points, look, marker
 
 NEEDED = {"model", "method", "load", "concurrency", "output_tps"}
+SETTINGS: tuple[tuple[str, Callable[[float], float], str], ...] = (
+    ("pool_bytes", pool_gigabytes, ", pool of {:.0f} GB"),
+    ("chunk", float, ", chunks of {:.0f}"),
+)
+"""Columns in which rows that may be compared are alike, as what they count, and what is said of a row that is not."""
+PEER = "generate_batch"
+"""Another engine: a row of the tables, and too far off for a figure of methods."""
+REPEATS = "repeats"
+"""The file whose rows are one cell several times."""
 
 
 def contents(study: Study) -> Iterator[Drawing | Table]:
@@ -33,10 +42,14 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
         if not set(frame.columns) >= NEEDED:
             continue
         frame = labelled(frame)
+        if name == REPEATS:
+            yield spread(frame)
+            continue
         measured |= {place(row) for row in frame[frame["output_tps"].notna()].to_dict("records")}
-        yield from ranking.drawings(frame, theirs, name)
+        ours = frame[frame["output_tps"].notna() & (frame["method"] != PEER)]
+        yield from ranking.drawings(ours, theirs, name)
         for model, rows in frame.groupby("model", sort=False):
-            for load, done in rows[rows["output_tps"].notna()].groupby("load", sort=False):
+            for load, done in ours[ours["model"] == model].groupby("load", sort=False):
                 if done["concurrency"].nunique() > 1:
                     yield drawing(slug("throughput", name, str(model), str(load)), f"{model}, {load}", done, name)
             yield table(slug("throughput", name, str(model)), str(model), rows, theirs)
@@ -45,13 +58,13 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
 
 
 def labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the row label, and with throughput and its bound as ratios to BF16 of the same model, load, concurrency and
-    size of the pool."""
+    """With the row label, and with throughput and its bound as ratios to BF16 of the same model, load, concurrency,
+    size of the pool and prompt chunk."""
     options = frame["options"] if "options" in frame else pd.Series("", index=frame.index)
     frame = frame.assign(label=(frame["method"] + " " + options.fillna("").astype(str)).str.strip())
     if "bound_tps" not in frame:
         frame = frame.assign(bound_tps=float("nan"))
-    frame = _by_pool(frame)
+    frame = _by_setting(frame)
     cell = ["model", "load", "concurrency"]
     base = frame[frame["label"] == "bf16"].drop_duplicates(cell).set_index(cell)[["output_tps", "bound_tps"]]
     joined = frame.join(base.add_suffix("_base"), on=cell)
@@ -62,14 +75,36 @@ def labelled(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _by_pool(frame: pd.DataFrame) -> pd.DataFrame:
-    """A load in another pool than most rows have is a load of its own: a larger pool holds more requests."""
-    if "pool_bytes" not in frame or frame["pool_bytes"].isna().all():
-        return frame
-    size = frame["pool_bytes"].map(pool_gigabytes, na_action="ignore")
-    other = size.notna() & (size != size.mode().iloc[0])
+def _by_setting(frame: pd.DataFrame) -> pd.DataFrame:
+    """A load in another pool, or in other prompt chunks, than most rows of its model have is a load of its own: a
+    larger pool holds more requests, and how many tokens a step takes decides who waits for whom."""
     loads = frame["load"].astype(str)
-    return frame.assign(load=loads.where(~other, loads + size.map(", pool of {:.0f} GB".format)))
+    for column, as_counted, said in SETTINGS:
+        if column not in frame:
+            continue
+        counted = frame[column].map(as_counted, na_action="ignore")
+        usual = counted.groupby(frame["model"]).transform(lambda each: each.mode().iloc[0] if each.notna().any() else 0)
+        other = counted.notna() & (counted != usual)
+        loads = loads.where(~other, loads + counted.map(said.format, na_action="ignore"))
+    return frame.assign(load=loads)
+
+
+def spread(frame: pd.DataFrame) -> Table:
+    """Of cells that were measured several times, each on an engine of its own: median, extremes, their distance."""
+    cells = frame.groupby(["model", "label", "load", "concurrency"], sort=False)["output_tps"]
+    rows: list[list[Value]] = []
+    for cell, values in cells:
+        *names, level = map(str, cell if isinstance(cell, tuple) else (cell,))
+        low, middle, high = float(values.min()), float(values.median()), float(values.max())
+        numbers = int(level), len(values), middle, low, high, 100 * (high - low) / middle
+        rows.append([*names, *map(Number, numbers)])
+    return Table(
+        slug("throughput", REPEATS),
+        "How much throughput differs from run to run",
+        ["model", "method", "load", "concurrency", "runs", "median tokens/s", "lowest", "highest", "spread, %"],
+        rows,
+        ["Every run made its engine anew."],
+    )
 
 
 def table(name: str, model: str, rows: pd.DataFrame, theirs: Mapping[Key, PaperCell]) -> Table:

@@ -36,7 +36,7 @@ def estimates(cells: Sequence[Cell]) -> str:
 
 
 def results(rows: Sequence[Row]) -> str:
-    """A line a cell; of loads with its ratio to BF16 of the same model, load and pool. Failures below."""
+    """A line a cell; of loads with its ratio to BF16 of the same model, load, pool and chunk. Failures below."""
     measured = [row for row in rows if not row.get("error")]
     loads = [row for row in measured if row.get("ttft_ms")]
     text = _loads(loads) if loads else _plain(measured)
@@ -65,7 +65,7 @@ def _plain(rows: Sequence[Row]) -> str:
 def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What two rows share that may be compared."""
     pool = pool_gigabytes(float(row.get("pool_bytes") or 0))
-    return *(str(row[name]) for name in ("model", "load", "concurrency")), str(pool)
+    return *(str(row.get(name)) for name in ("model", "load", "concurrency", "chunk")), str(pool)
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from math import log2
 from typing import Any
 
 import torch
@@ -20,6 +21,11 @@ log = logging.getLogger(__name__)
 CPU_POOL = 1_000_000_000
 LONGEST = 131_072  # tokens of context that the kernels address
 BACKENDS = ("auto", "naive", "triton")
+CHUNKS = 4096, 16384
+"""Tokens; the least and the most that ``engine.chunk=auto`` takes."""
+LAYER_FLOPS = 1.7e12
+"""Of one layer's products in a prompt's step: some 2 ms of an H200, about what the host needs to launch a layer. Chunks
+of 4,096 took it 80 ms in a model of 1.5B, and the card 30 (results/README.md)."""
 
 
 def build_paged(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Mapping[str, Tensor]) -> PagedEngine:
@@ -39,7 +45,7 @@ def build_paged(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Map
         cache,
         _runner(config, loaded, cache, rows),
         max_running=config.max_running,
-        chunk=config.chunk,
+        chunk=_chunk(config, loaded, cache),
         values_per_token=loaded.shape.values_per_token,
         shared_bytes=sum(t.nbytes for layer in layers for t in layer.shared_tensors()),
     )
@@ -61,11 +67,27 @@ def check_paged(config: Any, method: KVMethod) -> None:
         raise UserError(f"prefill={config.prefill} is not for engine=paged, whose prompts attend to what is stored")
     if not config.get("fused", True) and (config.attention == "naive" or not torch.cuda.is_available()):
         raise UserError("engine.fused=false measures kernels: it needs a CUDA device and attention=auto or triton")
-    if config.page_size < 1 or config.page_size & config.page_size - 1:
+    for name in ("page_size", "chunk", "max_running"):
+        value, words = config[name], ("auto",) if name == "chunk" else ()
+        if value not in words and not (isinstance(value, int) and value >= 1):
+            legal = " or ".join([*words, "a whole number from 1 on"])
+            raise UserError(f"engine.{name}={value} is not {legal}")
+    if config.page_size & config.page_size - 1:
         raise UserError(f"engine.page_size={config.page_size} is no power of two")
-    for name in ("chunk", "max_running"):
-        if config[name] < 1:
-            raise UserError(f"engine.{name}={config[name]} must be at least 1")
+
+
+def _chunk(config: Any, loaded: LoadedModel, cache: PagedCache) -> int:
+    if config.chunk != "auto":
+        return int(config.chunk)
+    layers = [m for m in loaded.model.modules() if hasattr(getattr(m, "self_attn", None), "layer_idx")]
+    return chunk_for(sum(p.numel() for p in layers[0].parameters())) if cache.name == "triton" else CHUNKS[0]
+
+
+def chunk_for(layer_parameters: int) -> int:
+    """Prompt tokens, a power of two, whose products keep the card as long in one layer as the host takes to launch it:
+    few in a large model, where a longer step would only keep the decodes waiting; more in a small one."""
+    tokens = LAYER_FLOPS / (2 * layer_parameters)
+    return min(max(2 ** int(log2(tokens)), CHUNKS[0]), CHUNKS[1])
 
 
 def _cache(config: Any, loaded: LoadedModel, layers: list[BoundLayer], device: torch.device) -> PagedCache:
