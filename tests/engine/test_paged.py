@@ -9,15 +9,17 @@ from omegaconf import OmegaConf
 from helpers.methods import CONFIGS, load_method, synthetic_tensors
 from helpers.models import TinyLoaded, prompts, tiny
 from sawbench.attention.paged import NaivePages
+from sawbench.config import compose
 from sawbench.core.engine import Request, Sampling
 from sawbench.core.errors import UserError
 from sawbench.core.replay import Replay
 from sawbench.engine.build import build_engine, check_engine
 from sawbench.engine.hf import HFEngine
-from sawbench.engine.paged.build import chunk_for
+from sawbench.engine.paged.build import resolved
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
+from sawbench.models import plan_model
 
 PROMPTS = prompts(5, 9, 3, 17, 40, 1)
 PAGE = 8
@@ -173,11 +175,22 @@ def test_options_that_cannot_be_are_said(options: dict[str, object], message: st
         build(loaded, **options)
 
 
-def test_a_chunk_is_larger_where_the_model_is_smaller(loaded: TinyLoaded) -> None:
-    """Parameters of a layer of Qwen3-32B, 8B, 4B and 0.6B, and of Qwen2.5-Coder-1.5B and 0.5B."""
-    layers = 486e6, 193e6, 101e6, 15.7e6, 46.8e6, 14.9e6
-    assert [chunk_for(int(n)) for n in layers] == [4096, 4096, 8192, 16384, 16384, 16384]
-    assert build(loaded).chunk == 4096  # nothing is launched on a CPU
+@pytest.mark.parametrize(
+    ("name", "chunk"),
+    [
+        *(("qwen3-32b", 4096), ("qwen3-8b", 4096), ("qwen3-4b", 8192), ("qwen3-0.6b", 16384), ("glm-4.7", 4096)),
+        *(("qwen2.5-coder-1.5b", 16384), ("qwen2.5-coder-0.5b", 16384), ("smollm2-135m", 16384)),
+    ],
+)
+def test_a_chunk_is_larger_where_the_model_is_smaller(name: str, chunk: int) -> None:
+    plan = plan_model(compose("run", [f"model={name}", "model.weights=random"]).model)
+    auto = {"chunk": "auto", "page_size": 8}
+    for engine, device, found in ((auto, "cuda", chunk), (auto, "cpu", 4096), ({"chunk": 24}, "cuda", 24)):
+        assert resolved(engine, plan.hf_config, plan.shape, torch.device(device)) == {**engine, "chunk": found}
+
+
+def test_an_engine_has_the_chunk_that_it_was_given_or_that_its_device_wants(loaded: TinyLoaded) -> None:
+    assert build(loaded).chunk == 4096
     assert build(loaded, chunk=24).chunk == 24
 
 

@@ -11,6 +11,7 @@ from sawbench import __version__
 from sawbench.config import instantiate
 from sawbench.core.errors import UserError, illegal
 from sawbench.engine.build import check_engine
+from sawbench.engine.paged.build import resolved
 from sawbench.methods.method import KVMethod
 from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results.tidy import pairs
@@ -79,7 +80,7 @@ class Cell:
                 "measure": self.measure,
                 "model": {**self.plan.identity, "dtype": str(self.dtype)},
                 "method": {name: config["method"][name] for name in ("name", "key", "value")},
-                "engine": config["engine"],
+                "engine": resolved(config["engine"], self.plan.hf_config, self.plan.shape, self.device),
                 "load": vars(self.load),
                 "base": self.base and self.base.run,
                 "device": device_name(self.device),

@@ -17,6 +17,7 @@ from sawbench.core.progress import bar
 from sawbench.core.records import Metric, TaskResult
 from sawbench.engine.build import build_engine, check_engine
 from sawbench.engine.calibrate import artifact_for
+from sawbench.engine.paged.build import resolved
 from sawbench.methods.method import KVMethod
 from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results import Cell, environment
@@ -66,7 +67,8 @@ class Job:
         config = OmegaConf.to_container(self.config, resolve=True)
         assert isinstance(config, dict)
         method = {key: config["method"][key] for key in ("key", "value") if key in config["method"]}
-        engine = {key: value for key, value in config["engine"].items() if key not in BATCHING}
+        engine = resolved(config["engine"], self.plan.hf_config, self.plan.shape, self.device)
+        engine = {key: value for key, value in engine.items() if key not in BATCHING}
         identity = {
             "model": {**self.plan.identity, "dtype": str(self.dtype).removeprefix("torch.")},
             "method": {"name": self.method.name, "options": changed_options(self.config), **method},

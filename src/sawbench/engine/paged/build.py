@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sawbench.attention.paged import NaivePages, PagedCache
 from sawbench.core.errors import UserError, illegal
+from sawbench.core.shape import KVShape
 from sawbench.engine.paged.engine import PagedEngine
 from sawbench.engine.paged.rows import Rows
 from sawbench.engine.paged.runner import Runner
@@ -45,7 +46,7 @@ def build_paged(config: Any, loaded: LoadedModel, method: KVMethod, tensors: Map
         cache,
         _runner(config, loaded, cache, rows),
         max_running=config.max_running,
-        chunk=_chunk(config, loaded, cache),
+        chunk=resolved(config, loaded.model.config, loaded.shape, device)["chunk"],
         values_per_token=loaded.shape.values_per_token,
         shared_bytes=sum(t.nbytes for layer in layers for t in layer.shared_tensors()),
     )
@@ -76,17 +77,26 @@ def check_paged(config: Any, method: KVMethod) -> None:
         raise UserError(f"engine.page_size={config.page_size} is no power of two")
 
 
-def _chunk(config: Any, loaded: LoadedModel, cache: PagedCache) -> int:
-    if config.chunk != "auto":
-        return int(config.chunk)
-    layers = [m for m in loaded.model.modules() if hasattr(getattr(m, "self_attn", None), "layer_idx")]
-    return chunk_for(sum(p.numel() for p in layers[0].parameters())) if cache.name == "triton" else CHUNKS[0]
+def resolved(engine: Mapping[str, Any], model_config: Any, shape: KVShape, device: torch.device) -> dict[str, Any]:
+    """``engine`` with ``chunk: auto`` made a number; the least on a CPU, where no launch is waited for."""
+    if engine.get("chunk") != "auto":
+        return {**engine}
+    chunk = chunk_for(layer_parameters(model_config, shape)) if device.type == "cuda" else CHUNKS[0]
+    return {**engine, "chunk": chunk}
 
 
-def chunk_for(layer_parameters: int) -> int:
+def layer_parameters(model_config: Any, shape: KVShape) -> int:
+    """Of a layer's products, taken for dense and gated: a mixture of experts has more, and is large anyhow."""
+    text = model_config.get_text_config()
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    heads = 2 * (shape.query_heads + shape.kv_heads)
+    return int(text.hidden_size * (heads * shape.head_dim + 3 * inner))
+
+
+def chunk_for(parameters: int) -> int:
     """Prompt tokens, a power of two, whose products keep the card as long in one layer as the host takes to launch it:
     few in a large model, where a longer step would only keep the decodes waiting; more in a small one."""
-    tokens = LAYER_FLOPS / (2 * layer_parameters)
+    tokens = LAYER_FLOPS / (2 * parameters)
     return min(max(2 ** int(log2(tokens)), CHUNKS[0]), CHUNKS[1])
 
 
