@@ -1,12 +1,13 @@
 """The quantized cache under transformers: each operation equals the same one on an unquantized copy, or it raises."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from helpers.methods import bind, make_facts, small_method
-from sawbench.cache.hf import QuantizedCache
+from sawbench.cache.hf import QuantizedCache, report_of_rows
 
 FACTS = make_facts(head_dim=16)
 SHAPE = FACTS.shape
@@ -147,3 +148,17 @@ def test_reported_bits_are_allocated_bytes(name: str, bits: float, data: SimpleN
     assert report.values == 3 * 7 * SHAPE.values_per_token
     assert report.bits_per_value == bits == 8 * allocated / report.values
     assert (report.shared_bytes > 0) == (name == "kmeans")
+
+
+@pytest.mark.parametrize("name", ["kivi2", "kivi4", "kitty", "int4"])
+def test_rows_of_some_length_store_what_a_cache_of_one_row_does(name: str) -> None:
+    """Whatever chunks they came in."""
+    generator = torch.Generator().manual_seed(1)
+    layers, lengths, planes = bind(small_method(name), FACTS), (70, 23, 70, 1), Counter[str]()
+    for length in lengths:
+        k, v = (torch.randn(1, 2, length, 16, generator=generator, dtype=torch.float64) for _ in range(2))
+        cache = filled(name, k, v, torch.arange(length)[None], (length // 2 + 1, *[1] * (length - length // 2 - 1)))
+        planes.update(cache.report().planes)
+    report = report_of_rows(layers, SHAPE, lengths, torch.float64)
+    assert report.planes == planes
+    assert (report.tokens, report.values) == (164, 164 * SHAPE.values_per_token)

@@ -61,3 +61,22 @@ def test_the_record_and_the_table_carry_it(tmp_path: Path) -> None:
     assert 3 < float(metrics["bits_per_value"]["value"]) < 16
     assert metrics.get("kl_floor", {"value": ""})["value"] == ""
     assert float(metrics["kl"]["value"]) > 0
+
+
+def test_bits_of_a_window_depend_on_neither_batches_nor_kills(tmp_path: Path) -> None:
+    """A row keeps its newest tokens in 16 bits: whom it shared a batch with, and until when, must not show."""
+    words = ["run", "method=kivi2", "method.options.group=4", "method.options.residual=8", "baseline=null", *QUICK]
+    words += ["task.prompts=3", "task.together=3"]
+
+    def bits(*more: str) -> str:
+        assert main([*words, *more]) == 0
+        folder = next(Path(word.removeprefix("results=")) for word in more if word.startswith("results="))
+        (row,) = [row for row in read_csv(folder / "metrics.csv") if row["metric"] == "bits_per_value"]
+        return row["value"]
+
+    together = bits(f"results={tmp_path / 'a'}")
+    (finished,) = tmp_path.glob("a/runs/*/metrics.json")
+    finished.unlink()
+    assert bits(f"results={tmp_path / 'a'}") == together
+    assert bits(f"results={tmp_path / 'b'}", "engine=hf", "engine.batch_size=1") == together
+    assert 3 < float(together) < 16

@@ -4,6 +4,7 @@ Only the attention function that ``sawbench.attention.hf`` registers can read su
 generation performs on a cache is served by moving stored bytes; what is not served raises.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -179,14 +180,39 @@ class QuantizedCache(Cache):
 
     def report(self) -> CacheReport:
         """Bytes by plane, summed over layers, from the allocations themselves."""
-        planes: dict[str, int] = {}
+        planes: Counter[str] = Counter()
         for layer in self.layers:
-            for side, store in zip(("key", "value"), layer.stores(), strict=True):
-                for name, size in store.bytes().items():
-                    planes[f"{side}.{name}"] = planes.get(f"{side}.{name}", 0) + size
+            planes.update(bytes_by_plane(layer.stores()))
         batch = self.rows.planes["positions"].shape[0] if self.rows.planes else 0
         tokens = batch * self.rows.tokens
         shared = sum(t.nbytes for layer in self.layers for t in layer.codec.shared_tensors())
         return CacheReport(
             planes, tokens, tokens * self.shape.values_per_token, shared, sum(self.rows.bytes().values())
         )
+
+
+def bytes_by_plane(stores: tuple[SideStore, SideStore]) -> dict[str, int]:
+    """What a layer's K and V take, by ``side.plane``."""
+    sides = zip(("key", "value"), stores, strict=True)
+    return {f"{side}.{name}": size for side, store in sides for name, size in store.bytes().items()}
+
+
+def report_of_rows(
+    layers: Sequence[BoundLayer], shape: KVShape, lengths: Sequence[int], dtype: torch.dtype
+) -> CacheReport:
+    """What rows of so many tokens store, each alone: the allocations of one layer, which all are like where a method
+    keeps a window, times their number.
+
+    With a window a value's bits depend on how far its row has come. Of a whole run they are those of its answers, which
+    the samples know: what a batch held at some moment would depend on who shared it, and on when a run was killed.
+    """
+    device, planes = layers[0].key.device, Counter[str]()
+    for length, rows in Counter(lengths).items():
+        x = torch.zeros(1, length, shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
+        positions = torch.arange(length, dtype=torch.int32, device=device)[None]
+        stores = layers[0].key.new_store(), layers[0].value.new_store()
+        for store in stores:
+            store.append(x, positions)
+        planes.update({name: size * rows * len(layers) for name, size in bytes_by_plane(stores).items()})
+    shared = sum(t.nbytes for layer in layers for t in layer.shared_tensors())
+    return CacheReport(planes, sum(lengths), sum(lengths) * shape.values_per_token, shared)

@@ -9,7 +9,7 @@ import transformers
 from torch import Tensor
 
 from sawbench.attention.hf import cache_argument, install, watching_positions
-from sawbench.cache.hf import QuantizedCache
+from sawbench.cache.hf import QuantizedCache, report_of_rows
 from sawbench.core.engine import CacheReport, Completion, LogLikelihood, Request
 from sawbench.core.replay import KeyChannel, LayerError, Replay
 from sawbench.engine.key_profile import KeyMeter
@@ -173,6 +173,10 @@ class HFEngine:
 
     def cache_report(self) -> CacheReport:
         return self.fullest
+
+    def report_of_rows(self, lengths: Sequence[int]) -> CacheReport:
+        """What rows of so many tokens store: with a window (a ``stepwise`` method) not what the fullest batch did."""
+        return report_of_rows(self.layers, self.loaded.shape, lengths, self.model.dtype)
 
     def describe(self) -> dict[str, Any]:
         """Engine, attention backend, prefill, dtypes and versions, for the record."""

@@ -15,6 +15,7 @@ from sawbench.core.engine import CacheReport
 from sawbench.core.errors import UserError
 from sawbench.core.progress import bar
 from sawbench.core.records import Metric, TaskResult
+from sawbench.core.samples import tokens_held
 from sawbench.engine.build import build_engine, check_engine
 from sawbench.engine.calibrate import artifact_for
 from sawbench.engine.paged.build import resolved
@@ -113,9 +114,14 @@ class Job:
             results=results,
         )
         result = self.task.run(context)
-        if not engine.cache_report().tokens:  # all samples were on disk: one token shows what the cache stores
-            engine.loglikelihood([(loaded.eos_ids[:1], loaded.eos_ids[:1])])
-        result = with_cache(result, engine.cache_report())
+        lengths = [n for n in map(tokens_held, cell.sink.done.values()) if n]
+        if self.method.stepwise and lengths:
+            report = engine.report_of_rows(lengths)
+        else:
+            if not engine.cache_report().tokens:  # all samples were on disk: one token shows what the cache stores
+                engine.loglikelihood([(loaded.eos_ids[:1], loaded.eos_ids[:1])])
+            report = engine.cache_report()
+        result = with_cache(result, report)
         cell.finish(result)
         return result
 
