@@ -1,6 +1,7 @@
 """Packed tests build nothing, outputs are compared by value, and a function's result is not its print-out."""
 
 import base64
+import builtins
 import json
 import os
 import pickle
@@ -87,6 +88,26 @@ def test_outputs(expected: str, printed: str, same: bool) -> None:
 def test_functions_are_called_and_their_results_compared(code: str, value: float) -> None:
     tests = [Case("[1]\n[2]", "[1, 2]", "f"), Case("[]\n[7]", "[7]", "f")]
     assert judge(Sandbox(), livecode.Attempt(code), tests).value == value
+
+
+NAMES = [name for name in dir(builtins) if not name.startswith("_")]
+SHADOWED = f"import builtins\nshadowed = [n for n in {NAMES} if eval(n) is not getattr(builtins, n)]\n"
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("code", "case"),
+    [
+        (f"{SHADOWED}print(shadowed)", Case("", "[]")),
+        (f"{SHADOWED}def f(): return shadowed", Case("", "[]", "f")),
+        ("print(pow(3, 4, 5))", Case("", "1")),
+        ("def f(a): return pow(a, -1, 7)", Case("3", "5", "f")),
+        ("print(bisect.bisect_left([1, 2], 2), bisect_left([1, 2], 2), gcd(4, 6), deque([1])[0])", Case("", "1 1 2 1")),
+    ],
+)
+def test_what_is_imported_for_a_program_hides_no_built_in_name_and_no_module(code: str, case: Case) -> None:
+    score = judge(Sandbox(), livecode.Attempt(code), [case])
+    assert (score.value, score.reason) == (1, "1 tests passed")
 
 
 @needs_namespaces

@@ -20,7 +20,6 @@ from sawbench.scoring.text import answer_of, final_code
 Row = dict[str, Any]
 UNPACKED = 1 << 30  # bytes that one problem's tests may unpack to
 IMPORTS = """
-import sys, os, re, math, string, random, bisect, heapq, itertools, functools, operator, collections, copy, datetime
 from typing import *
 from collections import *
 from itertools import *
@@ -28,8 +27,12 @@ from functools import *
 from heapq import *
 from bisect import *
 from math import *
+from builtins import *
+import sys, os, re, math, string, random, bisect, heapq, itertools, functools, operator, collections, copy, datetime
 sys.setrecursionlimit(50000)
 """
+"""What a program may use without an import, in the original's order: built-in names and modules come last, so that
+no star takes them away (math.pow takes no modulus, the function bisect has no bisect_left)."""
 CALL = """
 import json as _json, sys as _sys
 _arguments = [_json.loads(line) for line in _sys.stdin.read().split("\\n") if line.strip()]
