@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sawbench.core.engine import Score
+from sawbench.scoring import mathworker
 from sawbench.scoring.mathequal import equal, group
-from sawbench.scoring.mathjudge import Undecided, judge_all, undecided
+from sawbench.scoring.mathjudge import Undecided, judge_all, undecided, verdict
 from sawbench.scoring.mathtext import boxes, cleaned, final_answer
-from sawbench.scoring.mathworker import algebra, compare_all
+from sawbench.scoring.mathworker import UNFINISHED, algebra, compare_all
 
 ANSWERS = (
     r"\frac{14}{3}", "9", r"\text{Evelyn}", r"90^\circ", r"x=5", "1,-2", "52_8", "(3,4]", r"\{1\pm\sqrt{5},-2\}",
     r"(0,9) \cup (9,36)", r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}", r"15\mbox{ cm}^2", r"10,\!080",
     r"5.4 \text{ cents}", "1, 2, \\ldots, n", "12:00", r"\$18.90", r"50\%", r"1 \pm \sqrt{19}", "y = 2x + 3",
-    r"x \in [-2,7]",
+    r"x \in [-2,7]", r"(-\infty,2]", "x > 3", r"3 < y \le 5",
 )  # fmt: skip
 
 
@@ -50,6 +52,10 @@ def test_a_number_in_all_its_spellings(value: Fraction) -> None:
 def test_an_integer_with_and_without_separators(value: int) -> None:
     assert by_text(str(value), f"{value:,}")
     assert by_text(f"{value:,}", rf"\${value}.00")
+    for comma in (r",\!", "{,}"):
+        written = f"{value:,}".replace(",", comma)
+        assert by_text(str(value), written)
+        assert final_answer(f"It is {written}.", number=True) == written
     assert by_text(str(value), str(value + 1)) is False
 
 
@@ -61,6 +67,82 @@ def test_order_counts_in_a_tuple_and_not_in_a_set(values: list[int], random: obj
     assert by_text(rf"\{{{ours}\}}", rf"\{{{theirs}\}}")
     assert by_text(ours, theirs)
     assert by_text(f"({ours})", f"({theirs})") is (values == shuffled)
+
+
+ENDS = (
+    ("<", "<", "()"), ("<", r"\le", "(]"), (r"\leq", "<", "[)"), (r"\le", r"\leqslant", "[]"), ("≤", r"\lt", "[)"),
+)  # fmt: skip
+MIRRORED = {"<": ">", r"\lt": r"\gt", r"\le": r"\ge", r"\leq": r"\geq", r"\leqslant": r"\geqslant", "≤": "≥"}
+
+
+@pytest.mark.parametrize(("above", "below", "brackets"), ENDS)
+@pytest.mark.parametrize("variable", ["x", "n_1", r"\theta"])
+@pytest.mark.parametrize(("low", "high"), [("1", "2"), (r"-\frac{1}{2}", r"\sqrt{3}"), ("0", r"2\pi"), ("1", "e")])
+def test_an_inequality_is_the_interval_of_its_values(
+    low: str, high: str, variable: str, above: str, below: str, brackets: str
+) -> None:
+    opened, closed = brackets
+    same = {
+        f"{low} {above} {variable} {below} {high}": f"{opened}{low}, {high}{closed}",
+        f"{high} {MIRRORED[below]} {variable} {MIRRORED[above]} {low}": f"{opened}{low}, {high}{closed}",
+        f"{variable} {below} {high}": rf"(-\infty, {high}{closed}",
+        f"{low} {above} {variable}": rf"{opened}{low}, +\infty)",
+    }
+    for inequality, interval in same.items():
+        for written in (interval, rf"{variable} \in {interval}"):
+            assert by_text(written, inequality) is True
+            assert by_text(inequality, written) is True
+        others = {f"{one}{low}, {high}{other}" for one in "([" for other in ")]"} - {interval}
+        assert not any(by_text(other, inequality) for other in others)
+        assert by_text(inequality.replace(variable, "k"), inequality) is not True
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("(1,2)", "x>1"),
+        ("(1,2)", "1<x<3"),
+        ("(1,2)", "x = 1, y = 2"),
+        (r"\{1,2\}", "1<x<2"),
+        ("(x+1,2)", "x+1<y<2"),
+        ("3", "x<3"),
+        (r"-\infty", r"\infty"),
+        (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x \ge 3"),
+        (r"(3,\infty)", "x>3, y>3"),
+    ],
+)
+def test_other_values_are_another_answer(gold: str, answer: str) -> None:
+    assert not equal(gold, answer, algebra)
+    assert not equal(answer, gold, algebra)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3"),
+        ("x<2, x>3", "x>3 or x<2"),
+        ("x>2", "x+1>3"),
+        ("y>x+1", "x+1<y"),
+        (r"x \le 2", r"(-\infty, \sqrt{4}]"),
+        (r"\theta = 5", "5"),
+    ],
+)
+def test_inequalities_in_other_words(gold: str, answer: str) -> None:
+    assert equal(gold, answer, algebra)
+    assert equal(answer, gold, algebra)
+
+
+@pytest.mark.parametrize("plain", [r"\infty", r"(2,\infty)", r"(-\infty,\infty)", r"[0,\infty)\cup\{-1\}", r"x<\infty"])
+def test_infinity_with_its_sign(plain: str) -> None:
+    signed = plain.replace(r"\infty", r"+\infty").replace(r"-+\infty", r"-\infty")
+    assert by_text(plain, signed) is True
+    assert by_text(plain, signed.replace(r"+\infty", r"+ ∞")) is True
+
+
+def test_infinity_is_no_number() -> None:
+    assert algebra(r"\infty", r"\infty + 1")
+    assert not algebra(r"\infty", "10^{99}")
+    assert not algebra(r"-\infty", r"\infty")
 
 
 def test_structure_is_seen_before_algebra() -> None:
@@ -105,8 +187,22 @@ def test_published_false_equalities_are_seen_through(one: str, other: str) -> No
 def test_a_comparison_without_end_is_unscored_not_wrong() -> None:
     texts = [r"\boxed{9^{9^{9^{9}}}+x}", r"\boxed{(x-1)(x+1)}"]
     hanging, fine = judge_all(texts, ["x^2-1", "x^2-1"], [False, False])
-    assert (hanging.value, hanging.answer) == (None, r"9^{9^{9^{9}}}+x")
+    assert (hanging.value, hanging.answer, hanging.reason) == (None, r"9^{9^{9^{9}}}+x", UNFINISHED)
     assert fine.value == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(TypeError, "failed: TypeError"), (MemoryError, "no end in time and memory")]
+)
+def test_why_a_comparison_has_no_verdict(monkeypatch: pytest.MonkeyPatch, error: type[Exception], reason: str) -> None:
+    def broken(gold: str, answer: str) -> bool:
+        raise error
+
+    monkeypatch.setattr(mathworker, "algebra", broken)
+    found = mathworker._attempted("x^2-1", "(x-1)(x+1)")
+    assert isinstance(found, str)
+    assert reason in found
+    assert verdict(found, "x", "algebra") == Score(None, "x", found)
 
 
 @pytest.mark.slow
@@ -117,7 +213,7 @@ def test_a_thousand_answers_of_which_twenty_hang() -> None:
     begun = time.monotonic()
     found = compare_all([*sums, *hanging[:20]], workers=8)
     assert time.monotonic() - begun < 180
-    assert found == [n % 2 == 0 for n in range(980)] + [None] * 20
+    assert found == [n % 2 == 0 for n in range(980)] + [UNFINISHED] * 20
 
 
 def test_verdicts_are_plain_data() -> None:

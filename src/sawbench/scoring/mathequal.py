@@ -1,8 +1,9 @@
 """Whether two mathematical answers are the same, decided by their structure first and by algebra only at the leaves.
 
 Sets, tuples, intervals, lists, matrices and unions are compared part by part with their brackets, numbers exactly as
-fractions, units and words as text. What is left, an expression with symbols, is handed to ``algebra``. So a comparer
-of expressions never sees ``(0, 1)`` against ``(0, 1.5)``, and cannot find them equal.
+fractions, units and words as text. An inequality solved for its variable is the interval that it describes. What is
+left, an expression with symbols, is handed to ``algebra``. So a comparer of expressions never sees ``(0, 1)`` against
+``(0, 1.5)``, and cannot find them equal.
 """
 
 import re
@@ -20,8 +21,10 @@ INTEGER = r"\d+(?:,\d{3})*|\d+"
 DECIMAL = re.compile(rf"([-+]?)((?:{INTEGER})?(?:\.\d*)?)(?:(?:\\times|\\cdot|\*)10\^\{{?(-?\d+)\}}?|[eE]([-+]?\d+))?")
 FRACTION = re.compile(r"([-+]?)(\d+)?\\frac\{([-+]?\d+)\}\{([-+]?\d+)\}")
 SLASHED = re.compile(r"([-+]?\d+)/(\d+)")
+GREEK = r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)(?![a-z])"
 ASSIGNED = re.compile(
-    r"^\s*(?:\\text\{[^{}]*\}|[A-Za-z]\w{0,2}(?:\([A-Za-z]\)|\^\{?-1\}?(?:\(\w\))?)?)\s*(?:=|\\in(?![a-z]))\s*(.+)$"
+    rf"^\s*(?:\\text\{{[^{{}}]*\}}|{GREEK}|[A-Za-z]\w{{0,2}}(?:\([A-Za-z]\)|\^\{{?-1\}}?(?:\(\w\))?)?)"
+    r"\s*(?:=|\\in(?![a-z]))\s*(.+)$"
 )
 MATRIX = re.compile(r"^\\begin\{([bpvV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}$", re.DOTALL)
 TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
@@ -32,6 +35,9 @@ UNIT = re.compile(
 RELATION = re.compile(r"[=<>]|\\(?:le|ge|in|neq?)(?![a-z])")
 OPEN_ENDED = re.compile(r"\\[lc]?dots|(?<!\d)\.\.\.|:|^\w+_\d+$")
 """Sequences, ratios, clock times and numbers of another base: equal as text or not at all."""
+COMPARISON = re.compile(r"(<|>|\\[lg]e(?![a-z]))")
+FLIPPED = {">": "<", r"\ge": r"\le"}
+VARIABLE = re.compile(rf"(?:[a-df-zA-Z]|{GREEK})(?:_\w)?")
 DEGREES = {"degree", "degrees", "deg"}
 
 
@@ -49,13 +55,50 @@ def equal(gold: str, answer: str, algebra: Algebra) -> bool:
 
 
 def _equal(gold: str, answer: str, algebra: Algebra) -> bool:
-    gold, answer = _unassigned(gold, answer)
+    gold, answer = _unassigned(*_intervals(gold, answer))
     if _tight(gold) == _tight(answer):
         return True
     ours, theirs = group(gold), group(answer)
     if ours is not None or theirs is not None:
         return ours is not None and theirs is not None and _groups_equal(ours, theirs, algebra)
     return _leaves_equal(gold, answer, algebra)
+
+
+def _intervals(gold: str, answer: str) -> tuple[str, str]:
+    """Both with inequalities as intervals; they stay whole where one of them has still to be solved, by algebra."""
+    ours, theirs = _solved(gold), _solved(answer)
+    unsolved = COMPARISON.search(ours) or COMPARISON.search(theirs)
+    return (gold, answer) if unsolved else (ours, theirs)
+
+
+def _solved(text: str) -> str:
+    """``x > 2`` as ``x \\in (2,\\infty)``, and a list of such as their union; any other text as it is."""
+    found = [_interval(part) for part in split(_words_to_commas(text), ",")]
+    pairs = [pair for pair in found if pair is not None]
+    variables = {variable for variable, _ in pairs}
+    if len(pairs) < len(found) or len(variables) != 1:
+        return text
+    return rf"{variables.pop()} \in " + r" \cup ".join(interval for _, interval in pairs)
+
+
+def _interval(text: str) -> tuple[str, str] | None:
+    """The variable of an inequality that has it alone on a side or in the middle, and the interval of its values."""
+    sides = [side.strip() for side in COMPARISON.split(text)]
+    if set(sides[1::2]) <= FLIPPED.keys():
+        sides = [FLIPPED.get(side, side) for side in reversed(sides)]
+    if len(sides) == 3:
+        sides = [r"-\infty", "<", *sides] if VARIABLE.fullmatch(sides[0]) else [*sides, "<", r"\infty"]
+    if len(sides) != 5 or not VARIABLE.fullmatch(sides[2]) or FLIPPED.keys() & set(sides):
+        return None
+    low, above, variable, below, high = sides
+    if not _is_constant(low) or not _is_constant(high):
+        return None
+    return variable, f"{'(' if above == '<' else '['}{low},{high}{')' if below == '<' else ']'}"
+
+
+def _is_constant(text: str) -> bool:
+    """Whether a bound names no variable, no unit and no relation; e is the number."""
+    return bool(text) and not re.search(r"[a-df-zA-Z=]", re.sub(r"\\(?!text)[a-zA-Z]+", "", text))
 
 
 def _unassigned(gold: str, answer: str) -> tuple[str, str]:

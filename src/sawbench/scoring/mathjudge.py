@@ -1,6 +1,6 @@
 """Verdicts on mathematical answers: by text and exact numbers at once, by algebra in worker processes where need be.
 
-A comparison that comes to no end is unscored, not wrong.
+A comparison that fails or comes to no end is unscored, not wrong.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from sawbench.core.engine import Score
 from sawbench.core.progress import Progress, silent
 from sawbench.scoring.mathequal import equal
 from sawbench.scoring.mathtext import final_answer
-from sawbench.scoring.mathworker import compare_all
+from sawbench.scoring.mathworker import Verdict, compare_all
 
 
 class Undecided(Exception):
@@ -31,9 +31,9 @@ def judge(text: str, gold: str, thought_open: bool = False, number: bool = False
         return gold, answer
 
 
-def verdict(same: bool | None, answer: str, by: str) -> Score:
-    if same is None:
-        return Score(None, answer, "the comparison came to no end in time and memory")
+def verdict(same: Verdict, answer: str, by: str) -> Score:
+    if isinstance(same, str):
+        return Score(None, answer, same)
     return Score(float(same), answer, f"{'equal' if same else 'different'} by {by}")
 
 

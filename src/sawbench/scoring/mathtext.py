@@ -7,20 +7,22 @@ from sawbench.scoring.text import answer_of
 BOX = re.compile(r"\\f?box(?:ed)?\b\s*")
 STATED = re.compile(r"(?:answer|result)\s*(?:is\s*:?|:|=)\s*\**\s*([^\n]+)", re.IGNORECASE)
 HASHES = re.compile(r"^####\s*(.+)$", re.MULTILINE)
-NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
+NUMBER = re.compile(r"-?\$?\d(?:\d|\{,\}|,\\!|,)*(?:\.\d+)?(?:/\d+)?%?")
 
 SPELLINGS = (
     (r"[−–]", "-"), (r"×", r"\\times "), (r"·", r"\\cdot "), (r"π", r"\\pi "), (r"∞", r"\\infty "), (r"∪", r"\\cup "),
     (r"≤", r"\\le "), (r"≥", r"\\ge "), (r"±", r"\\pm "), (r"√\{?(\w+)\}?", r"\\sqrt{\1}"), (r"°", r"^\\circ "),
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![a-zA-Z])", ""),
-    (r"(?<!\\)\\[!,;: ]|\\q?quad(?![a-z])|~", " "),
-    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\(?:leq|leqslant)(?![a-z])", r"\\le"),
-    (r"\\(?:geq|geqslant)(?![a-z])", r"\\ge"), (r"\\lbrace(?![a-z])", r"\\{"), (r"\\rbrace(?![a-z])", r"\\}"),
+    (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ","), (r"(?<!\\)\\[!,;: ]|\\q?quad(?![a-z])|~", " "),
+    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\(?:leq|leqslant)(?![a-z])|<=", r"\\le "),
+    (r"\\(?:geq|geqslant)(?![a-z])|>=", r"\\ge "), (r"\\lt(?![a-z])", "<"), (r"\\gt(?![a-z])", ">"),
+    (r"\\lbrace(?![a-z])", r"\\{"), (r"\\rbrace(?![a-z])", r"\\}"),
     (r"\\(?:mbox|textbf|textit|mathrm|mathbf|mathit|operatorname)(?![a-z])\s*(?=\{)", r"\\text"),
     (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"), (r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}"),
     (r"(\\frac\{[^{}]*\})\s*(\d)", r"\1{\2}"), (r"\\sqrt\s*(\w)", r"\\sqrt{\1}"),
     (r"\^\s*\{?\s*\\circ\s*\}?", r"\\text{degree}"), (r"_\{(\w+)\}", r"_\1"), (r"\^\{(\w)\}", r"^\1"),
     (r"\\\$|\$|\\\(|\\\)|\\\[|\\\]", ""), (r"\\%", "%"),
+    (r"(^|[(\[{,=<>]|\\(?:[lg]e|cup)(?![a-z]))\s*\+\s*(?=\\infty)", r"\1 "),
 )  # fmt: skip
 
 
@@ -69,7 +71,8 @@ def sentence(text: str) -> str:
 
 
 def cleaned(expression: str) -> str:
-    """One spelling for what is written in several: brackets' sizes, fractions, spaces, degree signs, dollar signs."""
+    """One spelling for what is written in several: brackets' sizes, fractions, spaces, degree signs, dollar signs,
+    commas between thousands, the plus of infinity."""
     text = expression.strip()
     for pattern, replacement in SPELLINGS:
         text = re.sub(pattern, replacement, text)

@@ -31,6 +31,9 @@ PATIENCE = 10
 MEMORY = 4 << 30  # bytes of address space
 WARMING = (r"\frac{x+1}{2}", r"\sqrt{2} - 3\pi", r"(a-b)(c^2+1)", r"\sin x", "2x + y = 3", "1.5 + 2i", "e^{-t}")
 """Parsed once a worker: a parser that has seen expressions of a kind is twenty times as fast with the next."""
+UNFINISHED = "the comparison came to no end in time and memory"
+Verdict = bool | str
+"""Equal or not, or why nothing is known."""
 POINTS, DIGITS, TOLERANCE = 3, 30, 1e-12
 
 
@@ -40,8 +43,9 @@ def compare_all(
     seconds: int = SECONDS,
     workers: int | None = None,
     progress: Progress = silent,
-) -> list[bool | None]:
-    """Equality of each (gold, answer), in order; None where a comparison failed or exceeded its CPU time or memory."""
+) -> list[Verdict]:
+    """Equality of each (gold, answer), in order; a reason where a comparison failed or exceeded its CPU time or
+    memory."""
     count = min(workers or available_workers(), len(pairs))
     with ProcessPoolExecutor(count, get_context("spawn"), initializer=_prepare) as pool:
         return list(progress(pool.map(partial(_compared, seconds=seconds), pairs), len(pairs), "comparing answers"))
@@ -59,14 +63,14 @@ class Comparer:
         theirs.close()
         self.answers: IO[str] = self.socket.makefile("r")
 
-    def ask(self, pair: tuple[str, str], seconds: int) -> tuple[bool | None, bool]:
+    def ask(self, pair: tuple[str, str], seconds: int) -> tuple[Verdict, bool]:
         """The verdict, and whether the comparer lived through it."""
         self.socket.sendall((json.dumps([*pair, seconds]) + "\n").encode())
         ready, _, _ = select.select([self.socket], [], [], PATIENCE * seconds)
         line = self.answers.readline() if ready else ""
         if not line:
             self.end()
-        return (json.loads(line) if line else None), bool(line)
+        return (json.loads(line) if line else UNFINISHED), bool(line)
 
     def end(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -79,7 +83,7 @@ _comparer: Comparer | None = None
 """The pool worker's own."""
 
 
-def _compared(pair: tuple[str, str], seconds: int) -> bool | None:
+def _compared(pair: tuple[str, str], seconds: int) -> Verdict:
     global _comparer
     _comparer = _comparer or Comparer()
     verdict, alive = _comparer.ask(pair, seconds)
@@ -114,11 +118,13 @@ def _grant(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(usage.ru_utime + usage.ru_stime) + seconds, hard))
 
 
-def _attempted(gold: str, answer: str) -> bool | None:
+def _attempted(gold: str, answer: str) -> Verdict:
     try:
         return equal(gold, answer, algebra)
-    except Exception:  # sympy raises what it likes on strange input; no verdict came of it
-        return None
+    except MemoryError:
+        return UNFINISHED
+    except Exception as error:  # sympy raises what it likes on strange input; no verdict came of it
+        return f"the comparison failed: {type(error).__name__}"
 
 
 def algebra(gold: str, answer: str) -> bool:
@@ -154,6 +160,8 @@ def _value(expression: Any, point: dict[str, float]) -> Any:
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Relative, so that tiny numbers are told apart."""
+    """Relative, so that tiny numbers are told apart; what is infinite has no difference."""
+    if one.is_infinite or other.is_infinite:
+        return bool(one == other)
     scale = max(abs(one), abs(other))
     return bool(scale == 0 or abs(one - other) <= TOLERANCE * scale)
