@@ -153,6 +153,48 @@ class TestScores:
         assert definition.UNSAFE_CODE
 
 
+AFTER = (
+    "", "\n\ndef other(", "\nasync def other(", "\nclass Other", "\n@cache\ndef other(",
+    "\n\nif __name__ == '__main__'",
+    "\nprint(", "\nprint (1",
+    "```\n\nThat is all.", "~~~\nThat is all.", "```\n\n```python\ndef total(n): return 7\n```",
+)  # fmt: skip
+"""What base models write when the function is done."""
+
+
+@needs_namespaces
+class TestWithoutChat:
+    @pytest.fixture
+    def base(self, task: HumanEval) -> HumanEval:
+        return replace(task, protocol=Protocol(chat=False))
+
+    def test_the_prompt_is_the_function_itself(self, base: HumanEval) -> None:
+        engine = StubEngine(right)
+        base.run(context(engine, DictSink()))
+        asked = {engine.tokenizer.decode(request.prompt) for request in engine.asked}
+        assert asked == {problem["prompt"] for problem in PROBLEMS}
+
+    @pytest.mark.parametrize("after", AFTER)
+    @pytest.mark.parametrize("before", ["", "\n", "    # first\n\n"])
+    def test_a_continuation_ends_with_the_function(self, base: HumanEval, before: str, after: str) -> None:
+        result = run(base, lambda p: before + problem(p)["canonical_solution"] + after)
+        assert metric(result, "pass@1").value == 100
+
+    def test_the_function_written_anew_counts(self, base: HumanEval) -> None:
+        assert metric(run(base, right), "pass@1").value == 100
+        assert metric(run(base, lambda p: right(p).partition(".")[2].lstrip()), "pass@1").value == 100
+
+    @pytest.mark.parametrize("answer", ["    return 7\n", "", "def", "    return (\n\ndef other(): ...", "```\n```"])
+    def test_wrong_ones_are_0(self, base: HumanEval, answer: str) -> None:
+        assert metric(run(base, lambda p: answer), "pass@1").value == 0
+
+    def test_the_definition_serves_lm_eval_itself(self, base: HumanEval) -> None:
+        definition = base.definition(seed=0)
+        document = definition.eval_docs[0]
+        answer = problem(definition.doc_to_text(document))["canonical_solution"] + "\nprint("
+        assert process_results(document, [answer]) == {"pass@1": 1.0}
+
+
 class TestRefusals:
     plan = SimpleNamespace(name="stub", max_length=4096)
 

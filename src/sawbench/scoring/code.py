@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from sawbench.core.engine import Score
 from sawbench.core.progress import Progress
 from sawbench.scoring.sandbox import Outcome, Program, Sandbox
-from sawbench.scoring.text import answer_of, final_code
+from sawbench.scoring.text import answer_of, code_blocks
+
+STOPS = re.compile(r"^(?:(?:async\s+)?def\s|class\s|@\w|if\s+__name__|print\s*\(|```|~~~)", re.MULTILINE)
+"""Where a model that continues a function has left it."""
 
 
 @dataclass(frozen=True)
@@ -21,21 +24,25 @@ class Attempt:
 
 def function_in(text: str, prompt: str, entry_point: str, thought_open: bool = False, chat: bool = True) -> Attempt:
     """The program that an answer to HumanEval means: what stands before the function in the prompt (imports, helpers)
-    and the answer's final code block, or, where that holds only a body, the prompt and the body.
+    and the answer's last code block that defines it, or, where none does, the prompt and the last block as a body.
 
-    ``chat`` false: the answer continues the prompt itself.
+    ``chat`` false: an answer that begins indented is the body, up to what is no longer the function.
     """
     answer = answer_of(text, thought_open)
     if answer is None:
         return Attempt(None, "the thought was not closed")
-    if not chat:
-        return Attempt(prompt + answer)
-    code = final_code(answer)
-    if code is None and defines(answer, entry_point):
-        code = answer
-    if code is None:
+    if not chat and continues(answer):
+        return Attempt(prompt + STOPS.split(answer, maxsplit=1)[0])
+    blocks = [block for block in code_blocks(answer) if block.strip()] or [answer] * defines(answer, entry_point)
+    if not blocks:
         return Attempt(None, "no code block")
+    code = next((block for block in reversed(blocks) if defines(block, entry_point)), blocks[-1])
     return Attempt(preamble(prompt, entry_point) + code if defines(code, entry_point) else prompt + code)
+
+
+def continues(answer: str) -> bool:
+    """Whether the first line that holds anything is indented, and no fence: the body of the function before it."""
+    return re.match(r"(?:[ \t]*\n)*[ \t]+(?!```|~~~)\S", answer) is not None
 
 
 def defines(code: str, name: str) -> bool:

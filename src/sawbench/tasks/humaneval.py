@@ -1,6 +1,6 @@
 """HumanEval (Chen et al. 2021): 164 Python functions to write, judged by their tests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,11 @@ FIELDS = ("task_id", "prompt", "entry_point", "test")
 
 @dataclass(frozen=True, kw_only=True)
 class HumanEval(CodeBenchmark):
-    """Options as in CodeBenchmark."""
+    """Options as in CodeBenchmark. Without ``protocol.chat`` a model is given the function's beginning alone. Nothing
+    stops it while it writes, since it may write the function anew; what follows the function is cut for the verdict."""
+
+    def extra(self) -> Mapping[str, Any]:
+        return {"chat": self.protocol.chat}
 
     def judge(self, attempts: Sequence[Attempt], samples: Sequence[Sample], progress: Progress) -> list[Score]:
         return passes(self.jail, attempts, [test_of(sample["document"]) for sample in samples], progress)
@@ -30,14 +34,16 @@ class HumanEval(CodeBenchmark):
         )
 
 
-def documents(data: str | None = None, repeats: int = 1, items: int | None = None, **_: Any) -> dict[str, Any]:
-    """The lm-eval data set: one document for each (item, repeat)."""
+def documents(
+    data: str | None = None, repeats: int = 1, items: int | None = None, chat: bool = True, **_: Any
+) -> dict[str, Any]:
+    """The lm-eval data set: one document for each (item, repeat), which says how it is put."""
     found = (require(row, *FIELDS) for row in rows(data, HUB))
-    return as_split(repeated((_document(row) for row in found), repeats, items))
+    return as_split(repeated((_document(row, chat) for row in found), repeats, items))
 
 
-def _document(row: Row) -> Row:
-    return {"item": row["task_id"], **{name: row[name] for name in FIELDS[1:]}}
+def _document(row: Row, chat: bool) -> Row:
+    return {"item": row["task_id"], **{name: row[name] for name in FIELDS[1:]}, "chat": chat}
 
 
 def test_of(document: Row) -> str:
@@ -46,6 +52,6 @@ def test_of(document: Row) -> str:
 
 def process_results(document: Row, results: Sequence[str]) -> dict[str, float | None]:
     """For lm-eval itself: the verdict on one document's answer."""
-    attempt = function_in(results[0], document["prompt"], document["entry_point"])
+    attempt = function_in(results[0], document["prompt"], document["entry_point"], chat=document["chat"])
     (score,) = passes(Sandbox(), [attempt], [test_of(document)], silent)
     return {"pass@1": score.value}
