@@ -1,5 +1,7 @@
 """Which part of a text is its answer, and which text has run away."""
 
+import time
+
 import pytest
 
 from sawbench.scoring.text import answer_of, code_blocks, final_code, is_loop, opens_thought, until
@@ -52,7 +54,11 @@ def test_stop_strings_count_in_the_answer_alone(text: str, opened: bool, kept: s
         ("```python\ncut off", "cut off"),
         ("~~~\na\n```\nb\n~~~", "a\n```\nb\n"),
         ("````md\n```python\na\n```\n````", "```python\na\n```\n"),
-        ("  ```python\n  a\n  ```", "  a\n"),
+        ("  ```python\n  a\n  ```", "a\n"),
+        ("1. So:\n\n   ```python\n   def f():\n\n       return 1\n   ```\n2. Or", "def f():\n\n    return 1\n"),
+        ("\t```\n\ta\n\t\tb\n\t```", "a\n\tb\n"),
+        ("  ```\na\n    b", "a\n  b"),
+        ("```\n    a\n```", "    a\n"),
         ("no code, `inline` only", None),
         ("```python\n```", None),
         ("x = '```'", None),
@@ -66,9 +72,33 @@ def test_every_block_in_order() -> None:
     assert code_blocks("```\n1\n```\n```python\n2\n```") == ["1\n", "2\n"]
 
 
-@pytest.mark.parametrize("passage", ["!", "ab ", "the answer is. ", "x" * 30 + "y" * 30, "\n"])
-def test_a_repeated_passage_is_a_loop(passage: str) -> None:
-    assert is_loop("It starts well enough. " + passage * 200)
+def paragraph(length: int) -> str:
+    return "".join(f"Step {n} follows from what stands above it. " for n in range(length))[:length]
+
+
+@pytest.mark.parametrize(
+    "passage", ["!", "ab ", "the answer is. ", "x" * 30 + "y" * 30, "\n", *map(paragraph, (40, 201, 700, 1999, 2000))]
+)
+@pytest.mark.parametrize("times", [3, 3.4, 5, 200])
+def test_a_repeated_passage_is_a_loop(passage: str, times: float) -> None:
+    """Wherever the last of them is cut off; from 120 characters on."""
+    repeated = (passage * 201)[: int(len(passage) * times)]
+    assert is_loop("It starts well enough. " + repeated) is (len(repeated) >= 120)
+    assert not is_loop(repeated + " And so it ends.")
+
+
+@pytest.mark.parametrize("length", [60, 300, 1500])
+def test_a_passage_said_twice_or_with_a_change_is_no_loop(length: int) -> None:
+    passage = paragraph(length)
+    assert not is_loop(passage * 2)
+    assert not is_loop("".join(f"{n}. {passage}" for n in range(9)))
+
+
+def test_a_long_text_is_looked_through_at_once() -> None:
+    texts = ["a" * 5000 + "b", ("a" * 70 + "b") * 2 + "a" * 100, "ab" * 3000 + "c", "".join(map(str, range(20_000)))]
+    begun = time.process_time()
+    assert [is_loop(text) for text in texts * 5] == [False] * 20
+    assert time.process_time() - begun < 2
 
 
 @pytest.mark.parametrize(
@@ -79,6 +109,7 @@ def test_a_repeated_passage_is_a_loop(passage: str) -> None:
         "=" * 60,
         " ".join(str(i) for i in range(500)),
         "the end. " * 2 + "But no loop at all: " * 3,
+        "\n\n".join(f"Lemma {n}. Let x be at least {n}. Then x + 1 is at least {n + 1}. Done." for n in range(200)),
     ],
 )
 def test_ordinary_text_is_none(text: str) -> None:

@@ -3,8 +3,8 @@
 import re
 
 OPEN, CLOSE = "<think>", "</think>"
-FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
-LOOP_TAIL, LOOP_MINIMUM, LOOP_PERIODS = 600, 120, 3
+FENCE = re.compile(r"^([ \t]*)(```+|~~~+)[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
+LOOP_TAIL, LOOP_MINIMUM, LOOP_PERIODS = 6000, 120, 3
 
 
 def opens_thought(prompt: str) -> bool:
@@ -33,15 +33,21 @@ def until(text: str, stops: tuple[str, ...], thought_open: bool = False) -> str:
 
 
 def code_blocks(text: str) -> list[str]:
-    """Contents of Markdown fences, in order; a fence that is never closed runs to the end."""
+    """Contents of Markdown fences, in order, without the indentation of the fence (it may stand in a list); a fence
+    that is never closed runs to the end."""
     blocks, opened = [], None
     for fence in FENCE.finditer(text):
         if opened is None:
             opened = fence
-        elif fence[1].startswith(opened[1]) and not fence[2]:
-            blocks.append(text[opened.end() + 1 : fence.start()])
+        elif fence[2].startswith(opened[2]) and not fence[3]:
+            blocks.append(_block(text[: fence.start()], opened))
             opened = None
-    return blocks if opened is None else [*blocks, text[opened.end() + 1 :]]
+    return blocks if opened is None else [*blocks, _block(text, opened)]
+
+
+def _block(text: str, fence: re.Match[str]) -> str:
+    """What follows a fence; its lines lose as much indentation as the fence has, where they have as much."""
+    return re.sub(rf"^[ \t]{{0,{len(fence[1])}}}", "", text[fence.end() + 1 :], flags=re.MULTILINE)
 
 
 def final_code(text: str) -> str | None:
@@ -50,12 +56,20 @@ def final_code(text: str) -> str | None:
 
 
 def is_loop(text: str) -> bool:
-    """Whether the text ends in one passage repeated, exactly, at least three times over 120 characters or more."""
-    tail = text[-LOOP_TAIL:]
-    if len(tail) < LOOP_MINIMUM:
-        return False
-    for period in range(1, len(tail) // LOOP_PERIODS + 1):
-        stretch = tail[-max(LOOP_MINIMUM, LOOP_PERIODS * period) :]
-        if stretch[period:] == stretch[:-period]:
-            return True
-    return False
+    """Whether the text ends in one passage of at most 2,000 characters repeated, exactly, at least three times over
+    120 characters or more."""
+    return any(
+        length >= max(LOOP_MINIMUM, LOOP_PERIODS * period)
+        for length, period in enumerate(periods(text[: -LOOP_TAIL - 1 : -1]), 1)
+    )
+
+
+def periods(text: str) -> list[int]:
+    """The smallest period of each prefix of a text, by the failure function of Knuth, Morris and Pratt (1977)."""
+    borders = [0]
+    for character in text[1:]:
+        border = borders[-1]
+        while border and text[border] != character:
+            border = borders[border - 1]
+        borders.append(border + (text[border] == character))
+    return [length - border for length, border in enumerate(borders, 1)]
