@@ -62,6 +62,8 @@ LETTERS = golden(
     ("<answer>C</answer>", "C", 1, "C"),
     ("<answer>\n(b)\n</answer>", "B", 1, "B"),
     ("<answer>A</answer> No: <answer>D</answer>", "D", 1, "D"),
+    ("<answer>B) x < 3</answer>", "B", 1, "B"),
+    ("<answer>C", "C", 1, "C"),
     ("Answer：C", "C", 1, "C"),
     ("Answer：（Ｂ）", "B", 1, "B"),
     ("Answer: B\nor rather\nanswer: c", "C", 1, "C"),

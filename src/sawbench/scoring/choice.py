@@ -14,7 +14,7 @@ from sawbench.scoring.text import answer_of
 PAPER = re.compile(r"answer[ \t]*:[ \t]*\$?([A-J])\$?", re.IGNORECASE)
 MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol)\b|[*_`${}\\]")
 BOXED = re.compile(r"\\f?box(?:ed)?\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-TAG = re.compile(r"<answer>([^<]*)(?:</answer>|$)", re.IGNORECASE)
+TAG = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.IGNORECASE | re.DOTALL)
 FILLER = r"(?i:the\s+)?(?i:correct\s+|right\s+|best\s+|final\s+)?(?i:option|choice|letter)?"
 VERB = r"(?i:\s+(?:is|would\s+be|must\s+be|should\s+be|to\s+this\s+question\s+is))"
 STATED = re.compile(
@@ -24,7 +24,8 @@ STATED = re.compile(
 ALONE = re.compile(r"^\W*\(?([A-J])\)?(?:[.):]?\s*$|[.):]\s+\S.*$)")
 AMBIGUOUS = re.compile(r"^\s*(?:(?i:or|and)|/|,|&)\s*\(?[A-J]\)?(?![\w'’])")
 SENTENCE = re.compile(
-    r"^\s+(?!is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|because|since|as\b|for\b|with\b|which|where|due|by\b|from\b|given\b|if\b)[a-z]"
+    r"^\s+(?!is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b)"
+    r"(?!because|since|as\b|for\b|with\b|which|where|due|by\b|from\b|given\b|if\b)[a-z]"
 )
 CLAIM = re.compile(r":|\b(?:is|be)\b", re.IGNORECASE)
 END = re.compile(r"^\s*(?:$|[.,;:!?](?:\s|$))")
