@@ -3,8 +3,10 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sawbench.scoring.text import answer_of, code_blocks, final_code, is_loop, opens_thought, until
+from sawbench.scoring.text import answer_of, code_blocks, final_code, is_loop, opens_thought, periods, until
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,15 @@ def test_a_repeated_passage_is_a_loop(passage: str, times: float) -> None:
     repeated = (passage * 201)[: int(len(passage) * times)]
     assert is_loop("It starts well enough. " + repeated) is (len(repeated) >= 120)
     assert not is_loop(repeated + " And so it ends.")
+
+
+@given(st.text("ab", max_size=30))
+def test_the_period_of_every_beginning(text: str) -> None:
+    expected = [
+        next(period for period in range(1, end + 1) if text[period:end] == text[: end - period])
+        for end in range(1, len(text) + 1)
+    ]
+    assert periods(text) == expected
 
 
 @pytest.mark.parametrize("length", [60, 300, 1500])

@@ -66,7 +66,7 @@ def is_loop(text: str) -> bool:
 
 def periods(text: str) -> list[int]:
     """The smallest period of each prefix of a text, by the failure function of Knuth, Morris and Pratt (1977)."""
-    borders = [0]
+    borders = [0] * bool(text)
     for character in text[1:]:
         border = borders[-1]
         while border and text[border] != character:
