@@ -6,6 +6,7 @@ import pickle
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from sawbench.scoring.sandbox import refusal
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.benchmark import Benchmark
 from sawbench.tasks.choice import Choice, Gpqa, permutation
-from sawbench.tasks.livecodebench import LiveCodeBench
+from sawbench.tasks.livecodebench import LiveCodeBench, hub_files
 from sawbench.tasks.math import MathBenchmark
 from sawbench.tasks.protocol import Protocol
 from sawbench.verbs.run import parts, sweep
@@ -187,6 +188,12 @@ class TestLiveCodeBench:
     def test_the_window_is_inclusive(self, make: Callable[..., Benchmark]) -> None:
         assert [d["item"] for d in make("livecodebench").definition(0).eval_docs] == ["sum", "pair"]
         assert len(make("livecodebench", start="2025-01-04").definition(0).eval_docs) == 3
+
+    def test_an_earlier_start_reads_the_older_files_too(self) -> None:
+        """None of the hub's files could answer for a window before its first contest, and none would be missed."""
+        assert hub_files(date.fromisoformat(LiveCodeBench.start)) == ("test5.jsonl", "test6.jsonl")
+        assert hub_files(date(2025, 1, 4))[::5] == ("test.jsonl", "test6.jsonl")
+        assert len(hub_files(date(2023, 5, 1))) == 6
 
     def test_a_program_that_passes_the_public_tests_alone_fails(self, make: Callable[..., Benchmark]) -> None:
         result = run(

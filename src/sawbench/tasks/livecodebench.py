@@ -19,7 +19,10 @@ from sawbench.tasks.code import CodeBenchmark
 from sawbench.tasks.documents import Row, as_split, read_file, repeated, require
 from sawbench.tasks.protocol import Protocol
 
-HUB, HUB_FILES = "livecodebench/code_generation_lite", ("test5.jsonl", "test6.jsonl")
+HUB = "livecodebench/code_generation_lite"
+HUB_FILES = "test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl", "test6.jsonl"
+NEWEST = 2
+"""Files that hold the window as shipped; the older ones, of gigabytes, are fetched for an earlier start alone."""
 COLUMNS = (
     "question_id", "question_content", "contest_date", "starter_code", "public_test_cases", "private_test_cases",
 )  # fmt: skip
@@ -72,7 +75,7 @@ def documents(
 def problems(data: str | None, start: str, end: str) -> Iterator[Row]:
     """Rows whose contest lies in the window, in the order of the files. Raises UserError for a bad date or file."""
     first, last = _date(start, "start"), _date(end, "end")
-    for path in [Path(data)] if data else _from_hub():
+    for path in [Path(data)] if data else _from_hub(hub_files(first)):
         for row in read_file(path):
             if first <= _date(require(row, *COLUMNS)["contest_date"][:10], "data") <= last:
                 yield row
@@ -85,11 +88,16 @@ def _date(text: str, option: str) -> date:
         raise UserError(f"task.{option}={text} is not a date like 2025-01-05") from None
 
 
-def _from_hub() -> list[Path]:
+def hub_files(first: date) -> tuple[str, ...]:
+    """The hub's files that may hold a contest of the day ``first`` or later."""
+    return HUB_FILES if first < date.fromisoformat(LiveCodeBench.start) else HUB_FILES[-NEWEST:]
+
+
+def _from_hub(names: Sequence[str]) -> list[Path]:
     from huggingface_hub import hf_hub_download
 
     try:
-        return [Path(hf_hub_download(HUB, name, repo_type="dataset")) for name in HUB_FILES]
+        return [Path(hf_hub_download(HUB, name, repo_type="dataset")) for name in names]
     except Exception as error:  # the hub's client raises a dozen kinds, all of which mean that there is no data
         first = str(error).strip().splitlines()[0][:200]
         raise UserError(f"data set {HUB} cannot be loaded ({first}); task.data=FILE takes a local file") from error
