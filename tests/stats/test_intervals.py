@@ -137,10 +137,35 @@ def test_recovered_is_0_for_the_worst_and_1_for_the_best() -> None:
     rng = np.random.default_rng(7)
     best = rng.binomial(1, 0.7, 200).astype(float)
     worst = best * rng.binomial(1, 0.2, 200)
-    assert recovered(best, worst, best) == pytest.approx((1, 1, 1))
-    assert recovered(worst, worst, best) == pytest.approx((0, 0, 0))
+    assert recovered(best, worst, best).value == 1
+    assert recovered(worst, worst, best).value == 0
     half = recovered((best + worst) / 2, worst, best)
     assert half.value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_a_method_that_equals_the_worst_or_the_best_on_every_item_still_gets_an_interval(repeats: int) -> None:
+    """As wide at 0 as at 1, some three items of those lost; repeats that agree do not narrow it."""
+    best, worst = np.array([1.0] * 110 + [0.0] * 54), np.zeros(164)
+    items, (best, worst) = np.repeat(np.arange(164), repeats), (np.repeat(s, repeats) for s in (best, worst))
+    for method, share in ((worst, 0.0), (best, 1.0)):
+        value, low, high = recovered(method, worst, best, items)
+        assert value == share
+        assert low <= value - 2 / 110
+        assert high >= value + 2 / 110
+        assert high - low < 10 / 110
+
+
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_recovered_covers_the_truth_near_its_ends(share: float) -> None:
+    """Where a method gives back next to nothing, or all but a little, most samples show no difference at all."""
+    rng = np.random.default_rng(10)
+    hits = 0
+    for trial in range(200):
+        best, worst = rng.binomial(1, 0.7, 100).astype(float), np.zeros(100)
+        interval = recovered(best * rng.binomial(1, share, 100), worst, best, seed=trial)
+        hits += interval.low <= share <= interval.high
+    assert hits / 200 >= 0.93
 
 
 def test_nothing_is_recovered_where_nothing_was_surely_lost() -> None:

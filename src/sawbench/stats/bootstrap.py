@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sawbench.stats.clusters import NORMAL, Floats, Interval, as_values, cluster_sums
+from sawbench.stats.clusters import NORMAL, Floats, Interval, as_values, cluster_sums, extended
 
 RESAMPLES = 4000
 BLOCK = 2_000_000  # draws held at once
@@ -37,19 +37,21 @@ def recovered(
 ) -> Interval:
     """Share of what was lost that a method gives back: (method - worst) / (best - worst), percentile interval.
 
-    The three hold scores [N] of the same items in the same order (worst: naive INT4, best: BF16). The bounds are NaN
-    where the resamples do not agree on the sign of the loss: nothing was surely lost, so nothing can be recovered.
+    The three hold scores [N] of the same items in the same order (worst: naive INT4, best: BF16). Two imagined items
+    that lose nothing, one gained and one given away, are drawn with the others, as in ``paired_interval``: the interval
+    is not empty where the method equals the worst or the best on every item. The bounds are NaN where the resamples
+    do not agree on the sign of the loss: nothing was surely lost, so nothing can be recovered.
     """
     low, mid, high = as_values(worst), as_values(method), as_values(best)
-    gained, _ = cluster_sums(mid - low, clusters)
+    gained, sizes = cluster_sums(mid - low, clusters)
     lost, _ = cluster_sums(high - low, clusters)
     ratio = float(gained.sum() / lost.sum()) if lost.sum() else float("nan")
-    gains, losses = resample(np.stack([gained, lost]), seed)
+    gains, losses = resample(np.stack([extended(gained, sizes)[0], np.append(lost, [0.0, 0.0])]), seed)
     if len(lost) < 2 or (losses <= 0).mean() > (1 - level) / 2:
         return Interval(ratio, float("nan"), float("nan"))
     positive = losses > 0
     bounds = np.quantile(gains[positive] / losses[positive], [(1 - level) / 2, (1 + level) / 2])
-    return Interval(ratio, float(bounds[0]), float(bounds[1]))
+    return Interval(ratio, min(ratio, float(bounds[0])), max(ratio, float(bounds[1])))
 
 
 def resample(columns: Floats, seed: int) -> Floats:

@@ -37,6 +37,14 @@ def cluster_sums(values: Floats, clusters: ArrayLike | None) -> tuple[Floats, Fl
     return sums, np.bincount(index, minlength=len(names)).astype(np.float64)
 
 
+def extended(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    """With one more item won and one more lost, as long and as far apart as those that differ are on average."""
+    shifts = (sums / sizes)[sums != 0]
+    shift = float(np.sqrt((shifts**2).mean())) if len(shifts) else 1.0
+    repeats = sizes.mean()
+    return np.append(sums, [repeats * shift, -repeats * shift]), np.append(sizes, [repeats, repeats])
+
+
 def standard_error(values: ArrayLike, clusters: ArrayLike | None = None) -> float:
     """Standard error of the mean, repeats of one item counted as dependent (CR1: C / (C - 1) corrected).
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sawbench.stats.clusters import NORMAL, Floats, Interval, as_values, cluster_sums, ratio_error, z
+from sawbench.stats.clusters import NORMAL, Floats, Interval, as_values, cluster_sums, extended, ratio_error, z
 
 Verdict = Literal["better", "worse", "cannot tell"]
 EXACT_CLUSTERS = 12  # 4,096 sign patterns
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method against the baseline; ``p`` is Holm's over the table, ``detectable`` what is found with 80 %."""
+    """One method against the baseline; ``p`` is Holm's over the table, ``detectable`` what is found in it with 80 %."""
 
     difference: Interval
     p: float
@@ -44,9 +44,9 @@ def paired_interval(
     not empty where the two never differ. With repeats they are won and lost by as much as the items that differ.
     """
     sums, sizes = _differences(method, baseline, clusters)
-    extended = _extended(sums, sizes)
-    centre = float(extended[0].sum() / extended[1].sum())
-    half = z(level) * ratio_error(*extended)
+    longer = extended(sums, sizes)
+    centre = float(longer[0].sum() / longer[1].sum())
+    half = z(level) * ratio_error(*longer)
     value = float(sums.sum() / sizes.sum())
     return Interval(value, max(-1.0, min(value, centre - half)), min(1.0, max(value, centre + half)))
 
@@ -55,7 +55,7 @@ def minimum_detectable(
     method: ArrayLike, baseline: ArrayLike, clusters: ArrayLike | None = None, alpha: float = 0.05, power: float = 0.8
 ) -> float:
     """Smallest true difference that this design, with the spread seen, finds with probability ``power``."""
-    error = ratio_error(*_extended(*_differences(method, baseline, clusters)))
+    error = ratio_error(*extended(*_differences(method, baseline, clusters)))
     return (NORMAL.inv_cdf(1 - alpha / 2) + NORMAL.inv_cdf(power)) * error
 
 
@@ -95,10 +95,13 @@ def holm(p: Sequence[float]) -> list[float]:
 def compare(pairs: Mapping[str, Pair], seed: int = 0, alpha: float = 0.05) -> dict[str, Comparison]:
     """Every method against the baseline, Holm-corrected together.
 
-    McNemar where each item has one right-or-wrong answer, else the clustered permutation test.
+    McNemar where each item has one right-or-wrong answer, else the clustered permutation test. What is detectable is
+    so at the level that Holm asks of the smallest p, alpha / methods: a lone difference must pass that one.
     """
     adjusted = holm([_test(pair, seed) for pair in pairs.values()])
-    return {name: _comparison(pair, p, alpha) for (name, pair), p in zip(pairs.items(), adjusted, strict=True)}
+    detectable = [minimum_detectable(*pair, alpha / len(pairs)) for pair in pairs.values()]
+    found = zip(pairs.items(), adjusted, detectable, strict=True)
+    return {name: _comparison(pair, p, alpha, effect) for (name, pair), p, effect in found}
 
 
 def _test(pair: Pair, seed: int) -> float:
@@ -107,13 +110,13 @@ def _test(pair: Pair, seed: int) -> float:
     return mcnemar(pair.method, pair.baseline) if single and binary else sign_flip(*pair, seed)
 
 
-def _comparison(pair: Pair, p: float, alpha: float) -> Comparison:
+def _comparison(pair: Pair, p: float, alpha: float, detectable: float) -> Comparison:
     difference = paired_interval(*pair)
     items = len(_differences(*pair)[0])
     verdict: Verdict = "cannot tell"
     if p < alpha:
         verdict = "better" if difference.value > 0 else "worse"
-    return Comparison(difference, p, minimum_detectable(*pair, alpha), items, verdict)
+    return Comparison(difference, p, detectable, items, verdict)
 
 
 def _differences(method: ArrayLike, baseline: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Floats]:
@@ -121,14 +124,6 @@ def _differences(method: ArrayLike, baseline: ArrayLike, clusters: ArrayLike | N
     if ours.size != theirs.size:
         raise ValueError(f"paired scores: {ours.size} against {theirs.size}")
     return cluster_sums(ours - theirs, clusters)
-
-
-def _extended(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """With one more item won and one more lost, as long and as far apart as those that differ are on average."""
-    shifts = (sums / sizes)[sums != 0]
-    shift = float(np.sqrt((shifts**2).mean())) if len(shifts) else 1.0
-    repeats = sizes.mean()
-    return np.append(sums, [repeats * shift, -repeats * shift]), np.append(sizes, [repeats, repeats])
 
 
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Floats:
