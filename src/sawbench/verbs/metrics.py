@@ -1,12 +1,22 @@
 """Metrics of one or many runs as a table for a terminal."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sawbench.core.records import Metric
 from sawbench.verbs.table import table
 
 SIDE_BY_SIDE = 3
 """Rows whose every metric still fits a screen, one column each."""
+SIGNS = {
+    "truncated": "cut",
+    "no_answer": "no answer",
+    "loops": "loops",
+    "non_finite": "inf/nan",
+    "unscored": "unscored",
+}
+"""Why a score is what it is, by the short headings of a wide table."""
+SHORT = {**SIGNS, "accuracy_paper_rule": "paper's rule", "bits_per_value": "bits"}
 
 
 def metrics_table(measured: Mapping[str, Sequence[Metric]]) -> str:
@@ -22,15 +32,23 @@ def side_by_side(measured: Mapping[str, Sequence[Metric]]) -> str:
 
 
 def one_below_another(measured: Mapping[str, Sequence[Metric]]) -> str:
-    """A row for each method, of the metrics that carry an interval and the bits stored; the CSV files have them all."""
+    """A row for each method: its score, what else carries an interval, the signs of why a score is 0, the bits stored;
+    the CSV files have all metrics."""
     chosen = {
-        label: {heading(m): text_of(m) for m in metrics if m.low is not None or m.name == "bits_per_value"}
+        label: {
+            heading(metric): text_of(metric)
+            for metric in (replace(m, name=SHORT.get(m.name, m.name)) for m in metrics if _is_main(m, metrics[0]))
+        }
         for label, metrics in measured.items()
     }
     names = list(dict.fromkeys(name for row in chosen.values() for name in row))
     return table(
         ["method", *names], [[label, *(row.get(name, "-") for name in names)] for label, row in chosen.items()]
     )
+
+
+def _is_main(metric: Metric, score: Metric) -> bool:
+    return metric is score or metric.low is not None or metric.name in SHORT
 
 
 def heading(metric: Metric) -> str:
