@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,25 @@ from sawbench.report.records import Number, Study
 from sawbench.results import RunStore, write_tidy
 
 
-def add(store: RunStore, method: str, values: Sequence[float | None], repeats: int = 1, engine: str = "hf") -> str:
-    cell = store.cell({"model": "toy", "method": method, "task": "humaneval", "engine": engine})
+def add(
+    store: RunStore,
+    method: str,
+    values: Sequence[float | None],
+    repeats: int = 1,
+    *,
+    more: Sequence[Metric] = (),
+    seed: int = 0,
+    commit: str = "abc",
+    **identity: str,
+) -> str:
+    task = {"model": "toy", "method": method, "task": "humaneval", "engine": "hf"}
+    cell = store.cell({**task, **identity, "seed": seed, "version": commit, "items": len(values)})
     assert cell.claim()
+    cell.environment({"commit": commit})
     rows = [{"item": f"q/{i // repeats}", "repeat": i % repeats, "value": v} for i, v in enumerate(values)]
     kept = [v for v in values if v is not None]
-    metrics = (Metric("pass@1", 100 * float(np.mean(kept)), "%"), Metric("truncated", 3.0, "%"))
+    score = Metric("pass@1", 100 * float(np.mean(kept)) if kept else None, "%", n=len(kept))
+    metrics = (score, *more, Metric("no_answer", 70.0, "%"), Metric("truncated", 3.0, "%"))
     cell.finish(TaskResult(metrics, {"scores": rows}))
     cell.release()
     return cell.run
@@ -27,6 +41,15 @@ def add(store: RunStore, method: str, values: Sequence[float | None], repeats: i
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     return RunStore(tmp_path / "results")
+
+
+def all_tables(store: RunStore) -> list[Table]:
+    write_tidy(store)
+    return list(accuracy.tables(Study.read(store.root)))
+
+
+def column(table: Table, name: str) -> list[object]:
+    return [row[table.columns.index(name)] for row in table.rows]
 
 
 def only_table(store: RunStore) -> dict[str, dict[str, object]]:
@@ -85,16 +108,60 @@ def test_repeats_are_clusters_of_their_item(store: RunStore) -> None:
     assert repeated.value > 15
 
 
-def test_another_setting_is_another_table(store: RunStore) -> None:
+@pytest.mark.parametrize(
+    ("values", "other"),
+    [(BEST, {"engine": "paged"}), (BEST, {"seed": 1}), (BEST[:40], {}), (BEST + BEST, {})],
+    ids=["engine", "seed", "fewer items", "more items"],
+)
+def test_another_setting_is_another_table(store: RunStore, values: list[float], other: dict[str, Any]) -> None:
+    """Of an engine, a seed or a number of items: compared with its own baseline alone, and named by what differs."""
     add(store, "bf16", BEST)
-    add(store, "bdr", BEST, engine="paged")
-    write_tidy(store)
-    tables = list(accuracy.tables(Study.read(store.root)))
-    assert [len(table.rows) for table in tables] == [1, 1]
-    assert {row[tables[0].columns.index("verdict")] for table in tables for row in table.rows} == {
-        "baseline",
-        "no pairs",
+    add(store, "bdr", values, **other)
+    apart = all_tables(store)
+    assert sorted(str(column(table, "verdict")) for table in apart) == ["['baseline']", "['no pairs']"]
+    assert len({table.name for table in apart}) == 2
+    add(store, "bf16", values, **other)
+    alone, both = sorted(all_tables(store), key=lambda table: len(table.rows))
+    assert column(alone, "verdict") == ["baseline"]
+    assert sorted(map(str, column(both, "verdict"))) == ["baseline", "cannot tell"]
+
+
+def test_two_runs_of_one_name_say_what_tells_them_apart(store: RunStore) -> None:
+    add(store, "bf16", BEST)
+    add(store, "bdr", BEST, commit="abc")
+    add(store, "bdr", BEST[::-1], commit="def")
+    assert {*only_table(store)} == {"bf16", "bdr (commit abc)", "bdr (commit def)"}
+
+
+@pytest.mark.parametrize("unscored", ["bdr", "bf16"])
+def test_a_run_without_a_score_shows_none_and_is_compared_with_nothing(store: RunStore, unscored: str) -> None:
+    """Whichever other metrics it has: none of them is a score."""
+    for method in ("bf16", "bdr"):
+        add(store, method, [None] * 164 if method == unscored else BEST)
+    rows = only_table(store)
+    assert {method: row["verdict"] for method, row in rows.items()} == {
+        "bf16": "unscored" if unscored == "bf16" else "baseline",
+        "bdr": "unscored" if unscored == "bdr" else "no pairs",
     }
+    assert rows[unscored]["pass@1 (%)"] is None
+    assert all(row["difference to bf16 (points)"] is None for row in rows.values())
+    assert [*rows][-1] == unscored
+
+
+def test_what_a_score_rests_on_stands_beside_it(store: RunStore) -> None:
+    """Items, answers, the clustered error, and the other scores that a run has."""
+    once = np.array([1.0] * 25 + [0.0] * 15)
+    add(store, "bf16", np.repeat(once, 5).tolist(), repeats=5, more=[Metric("pass@5", 62.5, "%", 47.0, 75.8, 40)])
+    add(store, "bdr", np.repeat(once, 5)[:-2].tolist() + [None] * 2, repeats=5)
+    rows = only_table(store)
+    full, partial = rows["bf16"], rows["bdr"]
+    assert (full["items"], full["answers"]) == (Number(40, run=str(full["run"])), Number(200, run=str(full["run"])))
+    assert partial["answers"] == Number(198, run=str(partial["run"]))
+    error = full["standard error (points)"]
+    assert isinstance(error, Number)
+    assert error.value == pytest.approx(100 * once.std(ddof=1) / 40**0.5)
+    assert full["pass@5 (%)"] == Number(62.5, 47.0, 75.8, str(full["run"]))
+    assert partial["pass@5 (%)"] is None
 
 
 def test_every_table_says_what_its_columns_mean(store: RunStore) -> None:

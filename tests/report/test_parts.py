@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from helpers.study import key_profile
 from sawbench.report import keys, sensitivity
 from sawbench.report.content import Table, digits, text_of
-from sawbench.report.fidelity import names, telling
 from sawbench.report.keys import peak, worst_head
 from sawbench.report.markdown import markdown
+from sawbench.report.naming import names, telling
 from sawbench.report.pareto import _frontier, pareto, points
 from sawbench.report.records import Number, Run, Study, servable
 from sawbench.report.style import FAMILIES, colour, spread, within

@@ -189,6 +189,35 @@ def test_retrieval_has_a_line_and_a_row_for_each_method(tmp_path: Path) -> None:
     assert [row["method"] for row in rows(table)] == ["int4", "bf16"]
 
 
+def retrieved(root: Path, asked: dict[str, list[tuple[int, int, int]]]) -> list[Drawing | Table]:
+    """The parts of a report on runs of passkey: by method, (length, depth, questions) of each cell."""
+    keys = "model,method,options,task,engine,attention,prefill,dtypes,run"
+    runs = {method: f"toy,{method},,passkey,hf,naive,quantized,,toy-{method}" for method in asked}
+    metrics = [f"{run},found,0.5,share,0.1,0.9,8" for run in runs.values()]
+    cells = [f"{runs[m]},{length},{depth},0.5,0,1,{n}" for m, places in asked.items() for length, depth, n in places]
+    (root / "metrics.csv").write_text("\n".join([f"{keys},metric,value,unit,low,high,n", *metrics]) + "\n")
+    (root / "passkey_passkey.csv").write_text("\n".join([f"{keys},length,depth,score,low,high,n", *cells]) + "\n")
+    return list(retrieval.contents(Study.read(root)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [[(512, 0, 2)], [(512, 0, 2), (700, 0, 2)], [(512, 50, 2), (600, 50, 2)], [(512, 0, 9), (600, 0, 9)]],
+    ids=["fewer lengths", "other lengths", "another depth", "more questions"],
+)
+def test_runs_that_were_asked_something_else_are_a_group_of_their_own(
+    other: list[tuple[int, int, int]], tmp_path: Path
+) -> None:
+    usual = [(512, 0, 2), (600, 0, 2)]
+    parts = retrieved(tmp_path, {"int4": usual, "bf16": usual, "int8": other})
+    tables = [part for part in parts if isinstance(part, Table)]
+    assert sorted(sorted(str(row[0]) for row in table.rows) for table in tables) == [["bf16", "int4"], ["int8"]]
+    assert len({part.name for part in tables}) == 2
+    assert all(value is None or value == value for t in tables for row in rows(t) for value in row.values())
+    drawn = [part for part in parts if isinstance(part, Drawing)]
+    assert len(drawn) == (2 if len(other) > 1 else 1)
+
+
 SPLIT = """model,method,options,row,batch,context,step_us,value,error
 m,int4,,MatMul,32,16384,60,60,
 m,int4,,Attention,32,16384,40,40,

@@ -6,13 +6,17 @@ from math import isnan
 import pandas as pd
 
 from sawbench.report.content import Table, Value
-from sawbench.report.fidelity import names
-from sawbench.report.records import Number, Run, Study, servable
-from sawbench.stats import Comparison, Interval, Pair, compare, recovered
+from sawbench.report.naming import names
+from sawbench.report.records import Number, Run, Study, by_score, servable
+from sawbench.stats import Comparison, Interval, Pair, compare, recovered, standard_error
 
 SUFFIX = "_scores"
 BASELINE, COLLAPSED = "bf16", "int4"
 BESIDE = {
+    "accuracy_paper_rule": "by the paper's rule (%)",
+    "pass@5": "pass@5 (%)",
+    "pass@10": "pass@10 (%)",
+    "pass@100": "pass@100 (%)",
     "truncated": "cut by the limit (%)",
     "no_answer": "no answer (%)",
     "loops": "loops (%)",
@@ -22,10 +26,13 @@ BESIDE = {
     "bits_per_value": "stored bits per value",
 }
 NOTES = (
-    "Brackets: 95 % intervals; repeats of one item are one cluster. Difference: paired over the same answers. "
+    "Brackets: 95 % intervals; items and answers: those that were scored; standard error: repeats of one item are one "
+    "cluster. Difference: paired over the same answers. "
     "p: exact McNemar (one right-or-wrong answer an item) or clustered permutation, Holm-corrected over this table. "
-    "Detectable: the true difference that this design finds with probability 0.8; a smaller one is not ruled out. "
-    "Recovered: (method - int4) / (bf16 - int4), where int4 is shown to lose.",
+    "Detectable: the true difference that this design finds with probability 0.8 at the level that Holm asks of the "
+    "smallest p, 0.05 / comparisons of this table; a smaller one is not ruled out. "
+    "Recovered: (method - int4) / (bf16 - int4), where int4 is shown to lose; bootstrap over the items and two "
+    "imagined ones, one gained and one given away, so that no interval is empty.",
 )
 
 
@@ -33,29 +40,28 @@ def tables(study: Study) -> Iterator[Table]:
     """One table for each task, model and setting that has scores."""
     for task in sorted(name.removesuffix(SUFFIX) for name in study.tables if name.endswith(SUFFIX)):
         scores = study.table(f"{task}{SUFFIX}")
-        groups: dict[tuple[str, str], list[Run]] = {}
-        for run in study.runs(task):
-            groups.setdefault((run.keys["model"], run.setting), []).append(run)
+        groups = study.groups(task)
         for key, stem in names(list(groups)).items():
             yield comparison(f"{task}-{stem}", task, key, groups[key], scores)
 
 
 def comparison(name: str, task: str, key: tuple[str, str], runs: Sequence[Run], scores: pd.DataFrame) -> Table:
-    """Rows by falling score; the first metric of a run is its score, in percent."""
+    """Rows by falling score, in percent; a run whose answers were not scored is compared with nothing."""
     series = {run.id: scores_of(scores, run.id) for run in runs}
     base = next((run.id for run in runs if run.keys["method"] == BASELINE), None)
     found = against(series, base) if base is not None else {}
     regained = regain(series, runs, base)
-    ordered = sorted(runs, key=lambda run: -headline(run)[1].value)
+    ordered = by_score(runs)
     beside = [metric for metric in BESIDE if any(metric in run.metrics for run in runs)]
     head, served, reasons = servable(ordered)
     return Table(
         name,
         f"{task} of {key[0]}",
-        ["method", f"{headline(runs[0])[0]} (%)", "difference to bf16 (points)", "p", "detectable (points)",
-         "recovered (share)", "verdict", *(BESIDE[metric] for metric in beside), *head, "run"],
+        ["method", f"{runs[0].headline} (%)", "items", "answers", "standard error (points)",
+         "difference to bf16 (points)", "p", "detectable (points)", "recovered (share)", "verdict",
+         *(BESIDE[metric] for metric in beside), *head, "run"],
         [
-            [*_row(run, found.get(run.id), regained.get(run.id), run.id == base, beside),
+            [*_row(run, series[run.id], found.get(run.id), regained.get(run.id), run.id == base, beside),
              *served[run.id], run.id]
             for run in ordered
         ],
@@ -63,14 +69,9 @@ def comparison(name: str, task: str, key: tuple[str, str], runs: Sequence[Run], 
     )  # fmt: skip
 
 
-def headline(run: Run) -> tuple[str, Number]:
-    """Name and value of a run's score: its first metric."""
-    return next(iter(run.metrics.items()), ("score", Number(float("nan"))))
-
-
 def scores_of(scores: pd.DataFrame, run: str) -> "pd.Series[float]":
     """A run's values in [0, 1] by (item, repeat); unscored answers are left out: they are not wrong."""
-    rows = scores[scores["run"] == run].set_index(["item", "repeat"])
+    rows = scores[scores["run"] == run].reindex(columns=["item", "repeat", "value"]).set_index(["item", "repeat"])
     return rows["value"].astype(float).dropna()
 
 
@@ -99,7 +100,12 @@ def regain(series: Mapping[str, "pd.Series[float]"], runs: Sequence[Run], base: 
 
 
 def _row(
-    run: Run, found: Comparison | None, regained: Interval | None, baseline: bool, beside: Sequence[str]
+    run: Run,
+    values: "pd.Series[float]",
+    found: Comparison | None,
+    regained: Interval | None,
+    baseline: bool,
+    beside: Sequence[str],
 ) -> list[Value]:
     """A row up to its last columns. A run that shares no answers with the baseline has dashes, and no verdict."""
     compared: list[Value] = [None, None, None]
@@ -108,12 +114,29 @@ def _row(
         compared = [difference * 100, Number(found.p), Number(100 * found.detectable)]
     return [
         run.label,
-        headline(run)[1],
+        run.score,
+        *_size(values, run.id),
         *compared,
         None if regained is None else _number(regained, run.id),
-        found.verdict if found else "baseline" if baseline else "no pairs",
+        _verdict(run, found, baseline),
         *(run.metrics.get(metric) for metric in beside),
     ]
+
+
+def _size(values: "pd.Series[float]", run: str) -> list[Value]:
+    """Items and answers that were scored, and the clustered standard error of their mean in points."""
+    if values.empty:
+        return [Number(0, run=run), Number(0, run=run), None]
+    items = values.index.get_level_values("item").astype(str)
+    error = standard_error(values, items)
+    counts = [Number(items.nunique(), run=run), Number(len(values), run=run)]
+    return [*counts, None if isnan(error) else Number(100 * error, run=run)]
+
+
+def _verdict(run: Run, found: Comparison | None, baseline: bool) -> str:
+    if run.score is None:
+        return "unscored"
+    return "baseline" if baseline else found.verdict if found else "no pairs"
 
 
 def _number(interval: Interval, run: str) -> Number | None:

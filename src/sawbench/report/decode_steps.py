@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from sawbench.report.content import Drawing, Table, Value
-from sawbench.report.fidelity import slug
+from sawbench.report.naming import slug
 from sawbench.report.records import Number, Study
 from sawbench.report.style import headline, look
 

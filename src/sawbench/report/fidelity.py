@@ -1,11 +1,10 @@
-"""Fidelity: which runs may be compared, the table of each such group, and its figures."""
+"""Fidelity: the table of each group of runs that may be compared, and its figures."""
 
-import re
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 
 from sawbench.report.content import Drawing, Table
 from sawbench.report.layers import by_layer
+from sawbench.report.naming import names
 from sawbench.report.pareto import pareto
 from sawbench.report.records import Run, Study, servable
 
@@ -25,43 +24,9 @@ COLUMNS = {
 }
 
 
-def groups(study: Study) -> dict[tuple[str, str], list[Run]]:
-    """Runs that may be compared: those of one model in one setting, by (model, setting)."""
-    found: dict[tuple[str, str], list[Run]] = {}
-    for run in study.runs(TASK):
-        found.setdefault((run.keys["model"], run.setting), []).append(run)
-    return found
-
-
-def slug(*parts: str) -> str:
-    """A file name's stem."""
-    return re.sub(r"[^a-z0-9.]+", "-", " ".join(parts).lower()).strip("-")
-
-
-def names(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A stem for each (model, setting): the model alone where it has one setting, else with what tells its own from
-    the others."""
-    found: dict[tuple[str, str], str] = {}
-    for model in dict.fromkeys(model for model, _ in keys):
-        settings = [setting for name, setting in keys if name == model]
-        for setting, words in zip(settings, telling(settings), strict=True):
-            found[model, setting] = slug(model, *words)
-    return {key: found[key] for key in keys}
-
-
-def telling(settings: Sequence[str]) -> list[tuple[str, ...]]:
-    """Of each setting the first few phrases that no other has all of; nothing of a setting that is alone."""
-    chosen: list[tuple[str, ...]] = [()] * len(settings)
-    for column in zip_longest(*(setting.split(", ") for setting in settings), fillvalue=""):
-        longer = [(*words, phrase) for words, phrase in zip(chosen, column, strict=True)]
-        if len(set(longer)) > len(set(chosen)):
-            chosen = longer
-    return chosen
-
-
 def contents(study: Study) -> Iterator[Drawing | Table]:
     """For each model and setting the Pareto picture, the table, and the heat map by layer."""
-    found = groups(study)
+    found = study.groups(TASK)
     layers = study.table("fidelity_layers")
     for key, stem in names(list(found)).items():
         runs = found[key]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from sawbench.report.content import Drawing, Table, Value
-from sawbench.report.fidelity import slug
+from sawbench.report.naming import slug
 from sawbench.report.records import Number, Study
 from sawbench.report.style import HALO, colour, headline, label_points, look
 

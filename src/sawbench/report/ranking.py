@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sawbench.report.content import Drawing
-from sawbench.report.fidelity import slug
+from sawbench.report.naming import slug
 from sawbench.report.paper_loads import Key, PaperCell
 from sawbench.report.style import colour, headline, look
 

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from sawbench.report.content import Drawing, Table, Value
-from sawbench.report.fidelity import names
-from sawbench.report.records import Number, Run, Study
+from sawbench.report.naming import names
+from sawbench.report.records import Number, Run, Study, by_score
 from sawbench.report.style import colour, headline, label_points, look, marker
 
 
@@ -18,9 +18,7 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
         if not {"length", "score", "n"} <= set(frame.columns) or frame.empty:
             continue
         task = str(frame["task"].iloc[0])
-        groups: dict[tuple[str, str], list[Run]] = {}
-        for run in study.runs(task):
-            groups.setdefault((run.keys["model"], run.setting), []).append(run)
+        groups = study.groups(task)
         for key, stem in names(list(groups)).items():
             rows = frame[frame["run"].isin([run.id for run in groups[key]])]
             grid = by_length(rows)
@@ -39,9 +37,9 @@ def by_length(rows: pd.DataFrame) -> pd.DataFrame:
 def table(name: str, task: str, key: tuple[str, str], runs: list[Run], grid: pd.DataFrame) -> Table:
     """One row a method, one column a length, and the share over all."""
     rows: list[list[Value]] = []
-    for run in sorted(runs, key=lambda run: -run.metrics["found"].value):
+    for run in by_score(runs):
         shares = [Number(float(share), run=run.id) for share in grid.loc[[run.id]].to_numpy(float)[0]]
-        rows.append([run.label, run.metrics["found"], *shares, run.id])
+        rows.append([run.label, run.score, *shares, run.id])
     columns = ["method", "found (share)", *(f"{length} tokens" for length in grid.columns), "run"]
     return Table(name, f"{task} of {key[0]}", columns, rows, [f"Setting: {key[1]}. Brackets: 95 % Wilson intervals."])
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sawbench.report.content import Drawing
-from sawbench.report.fidelity import slug
+from sawbench.report.naming import slug
 from sawbench.report.records import Study
 from sawbench.report.style import headline, look
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from sawbench.core.records import pool_gigabytes
 from sawbench.report import ranking
 from sawbench.report.content import Drawing, Table, Value
-from sawbench.report.fidelity import slug
+from sawbench.report.naming import slug
 from sawbench.report.paper_loads import Key, PaperCell, cells, not_run
 from sawbench.report.records import Number, Study
 from sawbench.report.style import colour, headline, label_points, look, marker
