@@ -164,6 +164,47 @@ def test_what_a_score_rests_on_stands_beside_it(store: RunStore) -> None:
     assert partial["pass@5 (%)"] is None
 
 
+GROUP = {"group": 0.55, "one": 0.8, "two": 0.3}
+"""A group of two tasks of lm-eval: its mean has no items, in the way of what its tasks have."""
+
+
+def add_group(store: RunStore, method: str, with_items: Sequence[str], *, named: bool) -> None:
+    """Scores of the tasks in ``with_items``; ``named``: their rows say whose they are."""
+    cell = store.cell({"model": "toy", "method": method, "task": "group"})
+    assert cell.claim()
+    metrics = [
+        Metric(f"{task}/acc,none", 100 * share, "%", 100 * share - 9, 100 * share + 9, 100)
+        if task != "group" else Metric(f"{task}/acc,none", share, "", n=200)
+        for task, share in GROUP.items()
+    ]  # fmt: skip
+    rows = [
+        {"item": i, "repeat": 0, "value": float(i < 100 * GROUP[task])}
+        | ({"metric": f"{task}/acc,none"} if named else {})
+        for task in with_items
+        for i in range(100)
+    ]
+    cell.finish(TaskResult(tuple(metrics), {"scores": rows}))
+    cell.release()
+
+
+@pytest.mark.parametrize(("with_items", "named"), [(["one", "two"], True), (["two"], True), (["two"], False)])
+def test_every_subtask_has_its_score_and_only_its_own_items(
+    store: RunStore, with_items: Sequence[str], named: bool
+) -> None:
+    for method in ("bf16", "int4"):
+        add_group(store, method, with_items, named=named)
+    *compared, rest = all_tables(store)
+    assert [table.columns[1] for table in compared] == [f"{task}/acc,none (%)" for task in with_items]
+    assert len({table.name for table in (*compared, rest)}) == len(compared) + 1
+    for table, task in zip(compared, with_items, strict=True):
+        assert [score.value for score in column(table, table.columns[1]) if isinstance(score, Number)] == [
+            100 * GROUP[task]
+        ] * 2
+        assert column(table, "items")[0] == Number(100, run=str(column(table, "run")[0]))
+    others = [f"{task}/acc,none" for task in GROUP if task not in with_items]
+    assert column(rest, "score") == [name for name in others for _ in range(2)]
+
+
 def test_every_table_says_what_its_columns_mean(store: RunStore) -> None:
     add(store, "bf16", BEST)
     write_tidy(store)

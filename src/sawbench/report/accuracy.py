@@ -1,16 +1,19 @@
 """Scores of benchmarks: each method beside the baseline, on the same answers, with a verdict that knows its limits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isnan
 
 import pandas as pd
 
 from sawbench.report.content import Table, Value
-from sawbench.report.naming import names
+from sawbench.report.naming import names, slug
 from sawbench.report.records import Number, Run, Study, by_score, servable
 from sawbench.stats import Comparison, Interval, Pair, compare, recovered, standard_error
 
 SUFFIX = "_scores"
+SUBTASK = "/"
+"""Stands between a task of a group and its metric."""
 BASELINE, COLLAPSED = "bf16", "int4"
 BESIDE = {
     "accuracy_paper_rule": "by the paper's rule (%)",
@@ -37,12 +40,50 @@ NOTES = (
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """One table for each task, model and setting that has scores."""
+    """One table for each task, model, setting and metric that has scores, and one of the subtasks that have none."""
     for task in sorted(name.removesuffix(SUFFIX) for name in study.tables if name.endswith(SUFFIX)):
-        scores = study.table(f"{task}{SUFFIX}")
         groups = study.groups(task)
         for key, stem in names(list(groups)).items():
-            yield comparison(f"{task}-{stem}", task, key, groups[key], scores)
+            runs = groups[key]
+            parts = by_metric(runs, study.table(f"{task}{SUFFIX}"))
+            for metric, scores in parts.items():
+                name = f"{task}-{stem}" if len(parts) == 1 else slug(task, stem, metric)
+                yield comparison(name, task, key, [replace(run, headline=metric) for run in runs], scores)
+            yield from subtasks(f"{task}-{stem}-subtasks", task, key, runs, study.table("metrics"), parts)
+
+
+def by_metric(runs: Sequence[Run], scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of ``runs`` by the metric that they are the items of: by the column ``metric`` where there is one."""
+    ours = scores[scores["run"].isin([run.id for run in runs])]
+    if "metric" in ours and ours["metric"].notna().any():
+        return {str(metric): rows for metric, rows in ours.groupby("metric", sort=False)}
+    return {next(filter(None, (_held(run, scores_of(ours, run.id)) for run in runs)), runs[0].headline): ours}
+
+
+def _held(run: Run, values: "pd.Series[float]") -> str:
+    """The metric of which these are the items. A group of tasks reports its own mean first, which has none."""
+    mean = 100 * values.mean()
+    means = [run.headline, *(name for name in run.metrics if SUBTASK in name)]
+    return next((name for name in means if name in run.metrics and abs(run.metrics[name].value - mean) < 1e-3), "")
+
+
+def subtasks(
+    name: str, task: str, key: tuple[str, str], runs: Sequence[Run], metrics: pd.DataFrame, shown: Collection[str]
+) -> Iterator[Table]:
+    """The scores of a group of tasks that are not among ``shown``: a row for each of them and each method."""
+    by_id = {run.id: run for run in runs}
+    wanted = metrics["metric"].str.contains(SUBTASK, regex=False) & ~metrics["metric"].isin([*shown])
+    found = metrics[wanted & metrics["run"].isin([*by_id])].fillna({"unit": ""})
+    rows: list[list[Value]] = [
+        [str(metric), by_id[run].label, by_id[run].metrics.get(str(metric)), unit, run]
+        for metric, part in found.groupby("metric", sort=False)
+        for run, unit in zip(part["run"], part["unit"], strict=True)
+    ]
+    if rows:
+        yield Table(
+            name, f"Subtasks of {task} of {key[0]}", ["score", "method", "value", "unit", "run"], rows,
+            [f"Setting: {key[1]}.", "Brackets: 95 % intervals. No items of these scores are on record to compare."],
+        )  # fmt: skip
 
 
 def comparison(name: str, task: str, key: tuple[str, str], runs: Sequence[Run], scores: pd.DataFrame) -> Table:

@@ -151,8 +151,9 @@ class Study:
         found: dict[str, dict[str, str]] = {}
         for name, frame in self.tables.items():
             if name.endswith("_scores"):
-                counts = frame.groupby("run")["item"].nunique()
-                found |= {str(run): {"items": str(items)} for run, items in counts.items()}
+                items = frame[[column for column in ("run", "metric", "item") if column in frame]]
+                counts = items.drop_duplicates()["run"].value_counts()
+                found |= {str(run): {"items": str(count)} for run, count in counts.items()}
             elif {"length", "score", "n"} <= set(frame.columns):
                 asked = frame.drop(columns=[*KEYS, "score", "low", "high"], errors="ignore")
                 for run, rows in asked.rename(columns={"n": "questions"}).groupby(frame["run"]):
