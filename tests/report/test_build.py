@@ -48,6 +48,24 @@ def test_runs_of_another_setting_are_not_mixed(results: Path) -> None:
     assert len(tables["fidelity-toy-1.5b-exact"].rows) == 4
 
 
+def test_two_runs_of_one_name_are_two_rows_of_every_figure_and_table(results: Path) -> None:
+    """Neither is averaged with the other, nor without a word of what tells it apart."""
+    for path in (results / "metrics.csv", results / "fidelity_layers.csv", results / "runs.csv"):
+        lines = path.read_text().splitlines()
+        again = [line.replace("-bdr-", "-again-") for line in lines if "toy-1.5b-bdr-" in line]
+        path.write_text("\n".join([*lines, *again]) + "\n")
+    conditions = results / "fidelity_conditions.csv"
+    lines = conditions.read_text().splitlines()
+    conditions.write_text("\n".join([*lines, *(x.replace("-bdr-", "-again-") for x in lines if "-bdr-" in x)]) + "\n")
+    parts = {part.name: part for part in fidelity.contents(Study.read(results))}
+    table, layers = parts["fidelity-toy-1.5b"], parts["layers-toy-1.5b"]
+    assert isinstance(table, Table)
+    assert isinstance(layers, Drawing)
+    named = [str(row[0]) for row in table.rows]
+    assert len(set(named)) == len(named) == 5
+    assert {text.get_text() for text in layers.figure.axes[0].get_yticklabels()} == set(named)
+
+
 def test_a_method_without_error_and_one_without_bits_do_not_break_the_figure(results: Path) -> None:
     metrics = results / "metrics.csv"
     bf16, int4 = (

@@ -189,12 +189,14 @@ def test_retrieval_has_a_line_and_a_row_for_each_method(tmp_path: Path) -> None:
     assert [row["method"] for row in rows(table)] == ["int4", "bf16"]
 
 
-def retrieved(root: Path, asked: dict[str, list[tuple[int, int, int]]]) -> list[Drawing | Table]:
-    """The parts of a report on runs of passkey: by method, (length, depth, questions) of each cell."""
+def retrieved(root: Path, asked: dict[str, list[tuple[int, int, int]]], score: str = "0.5") -> list[Drawing | Table]:
+    """The parts of a report on runs of passkey: by method, (length, depth, questions) of each cell; ``score`` is what
+    the last cell of the last method has."""
     keys = "model,method,options,task,engine,attention,prefill,dtypes,run"
     runs = {method: f"toy,{method},,passkey,hf,naive,quantized,,toy-{method}" for method in asked}
     metrics = [f"{run},found,0.5,share,0.1,0.9,8" for run in runs.values()]
     cells = [f"{runs[m]},{length},{depth},0.5,0,1,{n}" for m, places in asked.items() for length, depth, n in places]
+    cells[-1] = cells[-1].replace(",0.5,", f",{score},")
     (root / "metrics.csv").write_text("\n".join([f"{keys},metric,value,unit,low,high,n", *metrics]) + "\n")
     (root / "passkey_passkey.csv").write_text("\n".join([f"{keys},length,depth,score,low,high,n", *cells]) + "\n")
     return list(retrieval.contents(Study.read(root)))
@@ -216,6 +218,15 @@ def test_runs_that_were_asked_something_else_are_a_group_of_their_own(
     assert all(value is None or value == value for t in tables for row in rows(t) for value in row.values())
     drawn = [part for part in parts if isinstance(part, Drawing)]
     assert len(drawn) == (2 if len(other) > 1 else 1)
+
+
+@pytest.mark.parametrize("lengths", [(512, 600), (512,)])
+def test_a_length_without_a_score_is_a_dash_and_breaks_no_figure(lengths: tuple[int, ...], tmp_path: Path) -> None:
+    *_, table = retrieved(tmp_path, {name: [(n, 0, 2) for n in lengths] for name in ("int4", "bf16")}, score="")
+    assert isinstance(table, Table)
+    (found,) = [row for row in rows(table) if row["method"] == "bf16"]
+    shares = [found[f"{n} tokens"] for n in lengths]
+    assert shares == [Number(0.5, run="toy-bf16")] * (len(lengths) - 1) + [None]
 
 
 SPLIT = """model,method,options,row,batch,context,step_us,value,error

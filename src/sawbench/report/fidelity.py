@@ -34,9 +34,10 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
         if len(plotted) > 1:
             yield pareto(f"pareto-{stem}", key, plotted)
         yield table(f"fidelity-{stem}", key, runs)
-        rows = layers[layers["run"].isin([run.id for run in runs])]
+        labels = {run.id: run.label for run in runs}
+        rows = layers[layers["run"].isin([*labels])]
         if rows["run"].nunique() > 1:
-            yield by_layer(f"layers-{stem}", key, rows)
+            yield by_layer(f"layers-{stem}", key, rows.assign(label=rows["run"].map(labels)))
 
 
 def table(name: str, key: tuple[str, str], runs: Sequence[Run]) -> Table:

@@ -13,8 +13,7 @@ DECADES = 1e3  # shown below the largest error: 16-bit rows would otherwise take
 
 
 def by_layer(name: str, key: tuple[str, str], layers: pd.DataFrame) -> Drawing:
-    """Relative error of K, V and attention output: methods down, layers across, mean over KV heads."""
-    layers = layers.assign(label=(layers["method"] + " " + layers["options"]).str.strip())
+    """Relative error of K, V and attention output: methods (``label``) down, layers across, mean over KV heads."""
     grids = {side: layers.pivot_table(index="label", columns="layer", values=side, aggfunc="mean") for side in SIDES}
     order = grids["output"].mean(axis=1).sort_values(ascending=False).index
     positive = np.concatenate([grid.to_numpy().ravel() for grid in grids.values()])

@@ -1,7 +1,9 @@
 """Retrieval from long context: share found against length, from every task table with columns length and score."""
 
 from collections.abc import Iterator
+from math import isnan
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -21,7 +23,7 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
         groups = study.groups(task)
         for key, stem in names(list(groups)).items():
             rows = frame[frame["run"].isin([run.id for run in groups[key]])]
-            grid = by_length(rows)
+            grid = by_length(rows).reindex([run.id for run in groups[key]])
             if grid.shape[1] > 1:
                 labels = {run.id: run.label for run in groups[key]}
                 yield drawing(f"{task}-{stem}", task, key, grid.rename(index=labels), name)
@@ -29,8 +31,10 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
 
 
 def by_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Share found by run and length: the mean over the table's other axes, weighted by questions."""
-    weighted = rows.assign(found=rows["score"] * rows["n"]).groupby(["run", "length"])[["found", "n"]].sum()
+    """Share found by run and length: the mean over the table's other axes, weighted by questions; NaN where none was
+    scored."""
+    scored = rows[rows["score"].notna()]
+    weighted = scored.assign(found=scored["score"] * scored["n"]).groupby(["run", "length"])[["found", "n"]].sum()
     return (weighted["found"] / weighted["n"]).unstack("length")
 
 
@@ -38,14 +42,14 @@ def table(name: str, task: str, key: tuple[str, str], runs: list[Run], grid: pd.
     """One row a method, one column a length, and the share over all."""
     rows: list[list[Value]] = []
     for run in by_score(runs):
-        shares = [Number(float(share), run=run.id) for share in grid.loc[[run.id]].to_numpy(float)[0]]
+        shares = [None if isnan(x) else Number(x, run=run.id) for x in grid.loc[[run.id]].to_numpy(float)[0].tolist()]
         rows.append([run.label, run.score, *shares, run.id])
     columns = ["method", "found (share)", *(f"{length} tokens" for length in grid.columns), "run"]
     return Table(name, f"{task} of {key[0]}", columns, rows, [f"Setting: {key[1]}. Brackets: 95 % Wilson intervals."])
 
 
 def drawing(name: str, task: str, key: tuple[str, str], grid: pd.DataFrame, source: str) -> Drawing:
-    """One line a method, from ``grid`` [label, length]; labels at the longest context."""
+    """One line a method, from ``grid`` [label, length]; labels at the longest context that was scored."""
     lengths = [float(length) for length in grid.columns]
     with look():
         figure = Figure(figsize=(7.2, max(4.2, 1.2 + 0.16 * len(grid))), layout="constrained")  # 0.16 inch a label
@@ -53,7 +57,8 @@ def drawing(name: str, task: str, key: tuple[str, str], grid: pd.DataFrame, sour
         ends = []
         for label, shares in zip(map(str, grid.index), grid.to_numpy(float), strict=True):
             axes.plot(lengths, shares, marker=marker(label), markersize=4, color=colour(label), linewidth=1.3)
-            ends.append((lengths[-1], float(shares[-1]), label, colour(label)))
+            known = np.flatnonzero(np.isfinite(shares))
+            ends += [(lengths[at], float(shares[at]), label, colour(label)) for at in known[-1:]]
         axes.set(xscale="log", xlabel="context (tokens, log)", ylabel="share found", ylim=(-0.03, 1.06))
         axes.set_xticks(lengths)
         axes.xaxis.set_minor_locator(NullLocator())
