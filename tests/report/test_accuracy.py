@@ -1,6 +1,6 @@
 """Scores beside the baseline: paired, corrected, and never a verdict that the data cannot carry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,18 @@ def add(
     more: Sequence[Metric] = (),
     seed: int = 0,
     commit: str = "abc",
+    conditions: Mapping[str, Any] | None = None,
     **identity: str,
 ) -> str:
     task = {"model": "toy", "method": method, "task": "humaneval", "engine": "hf"}
-    cell = store.cell({**task, **identity, "seed": seed, "version": commit, "items": len(values)})
+    cell = store.cell({**task, **identity, "seed": seed, "version": commit, "items": len(values), "asked": conditions})
     assert cell.claim()
     cell.environment({"commit": commit})
     rows = [{"item": f"q/{i // repeats}", "repeat": i % repeats, "value": v} for i, v in enumerate(values)]
     kept = [v for v in values if v is not None]
     score = Metric("pass@1", 100 * float(np.mean(kept)) if kept else None, "%", n=len(kept))
     metrics = (score, *more, Metric("no_answer", 70.0, "%"), Metric("truncated", 3.0, "%"))
-    cell.finish(TaskResult(metrics, {"scores": rows}))
+    cell.finish(TaskResult(metrics, {"scores": rows, "conditions": [dict(conditions or {})]}))
     cell.release()
     return cell.run
 
@@ -110,8 +111,14 @@ def test_repeats_are_clusters_of_their_item(store: RunStore) -> None:
 
 @pytest.mark.parametrize(
     ("values", "other"),
-    [(BEST, {"engine": "paged"}), (BEST, {"seed": 1}), (BEST[:40], {}), (BEST + BEST, {})],
-    ids=["engine", "seed", "fewer items", "more items"],
+    [
+        (BEST, {"engine": "paged"}),
+        (BEST, {"seed": 1}),
+        (BEST, {"conditions": {"num_fewshot": 5}}),
+        (BEST[:40], {}),
+        (BEST + BEST, {}),
+    ],
+    ids=["engine", "seed", "condition", "fewer items", "more items"],
 )
 def test_another_setting_is_another_table(store: RunStore, values: list[float], other: dict[str, Any]) -> None:
     """Of an engine, a seed or a number of items: compared with its own baseline alone, and named by what differs."""
