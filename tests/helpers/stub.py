@@ -12,7 +12,7 @@ class StubTokenizer:
     eos_token_id = 0
     name_or_path = "stub"
 
-    def __init__(self, template: str | None = "{{ messages }}") -> None:
+    def __init__(self, template: str | None = "{{ messages }} {{ enable_thinking }}") -> None:
         self.chat_template = template
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:

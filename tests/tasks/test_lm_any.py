@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from helpers.stub import DictSink, StubEngine
+from sawbench.core.engine import LogLikelihood
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
 from sawbench.core.records import Metric, TaskResult
+from sawbench.stats import proportion_interval
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.lm_tasks import LmEval, metric
 from sawbench.tasks.protocol import Protocol
@@ -49,7 +51,7 @@ def test_answers_and_choices(folder: Path) -> None:
     engine, sink = StubEngine(lambda prompt: f"a{prompt[1]}\nand more"), DictSink()
     result = run(echo, engine, sink)
     found, *beside = result.metrics
-    assert [m.name for m in beside] == ["truncated", "loops", "non_finite", "answer_tokens"]
+    assert [m.name for m in beside] == ["no_answer", "truncated", "loops", "answer_tokens", "non_finite"]
     assert (found.name, found.value, found.n) == ("exact_match,none", 100, 3)
     assert found.low is not None
     assert found.low < 100
@@ -58,8 +60,77 @@ def test_answers_and_choices(folder: Path) -> None:
 
     choice = LmEval(name="made_choice", protocol=Protocol(chat=False), include_path=str(folder))
     result = run(choice, StubEngine())
-    assert [(m.name, m.value) for m in result.metrics] == [("acc,none", 100)]
+    assert [(m.name, m.value) for m in result.metrics] == [("acc,none", 100), ("non_finite", 0)]
     assert result.tables["scores"] == [{"item": n, "repeat": 0, "value": 1.0} for n in range(3)]
+
+
+def test_an_item_without_an_answer_is_wrong_whatever_its_target(folder: Path) -> None:
+    """The first thought names the target and never ends; the second answer is empty, as its target is."""
+    (folder / "rows.jsonl").write_text('{"question": "q0", "answer": "<think>a"}\n{"question": "q1", "answer": ""}\n'
+                                       '{"question": "q2", "answer": "a"}\n')  # fmt: skip
+    task = LmEval(name="made_echo", protocol=Protocol(chat=False), include_path=str(folder))
+    answers = {"q0": "<think>a", "q1": "<think>so</think>", "q2": "<think>b</think>\na"}
+    result = run(task, StubEngine(answers.__getitem__))
+    found = {m.name: m.value for m in result.metrics}
+    assert found["exact_match,none"] == pytest.approx(100 / 3)
+    assert found["no_answer"] == pytest.approx(200 / 3)
+    assert [row["value"] for row in result.tables["scores"]] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("total", [float("nan"), float("inf"), float("-inf")])
+def test_a_log_likelihood_that_is_no_number_makes_no_item_right(
+    folder: Path, total: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first choice is the right one, and argmax over NaN takes the first."""
+
+    def scores(engine: StubEngine, pairs: Any) -> list[LogLikelihood]:
+        return [LogLikelihood(total if context[1] == ord("1") else -1.0, True, 1) for context, _ in pairs]
+
+    monkeypatch.setattr(StubEngine, "loglikelihood", scores)
+    result = run(LmEval(name="made_choice", protocol=Protocol(chat=False), include_path=str(folder)), StubEngine())
+    found = {m.name: m for m in result.metrics}
+    assert found["acc,none"].value == pytest.approx(200 / 3)
+    assert (found["non_finite"].value, found["non_finite"].n) == (pytest.approx(100 / 3), 3)
+    assert [row["value"] for row in result.tables["scores"]] == [1, 0, 1]
+
+
+def test_repeats_are_answers_of_their_own_averaged_by_item(folder: Path) -> None:
+    """Right at every other asking: half of the answers, and no more known of it than three items tell."""
+    protocol = Protocol(chat=False, temperature=0.6, repeats=4)
+    task = LmEval(name="made_echo", protocol=protocol, include_path=str(folder))
+    task.check(PLAN)
+    turns: dict[str, int] = {}
+
+    def alternating(prompt: str) -> str:
+        turns[prompt] = turns.get(prompt, -1) + 1
+        return f"a{prompt[1]}" if turns[prompt] % 2 else "no"
+
+    engine, sink = StubEngine(alternating), DictSink()
+    result = run(task, engine, sink)
+    assert set(sink.done) == {f"made_echo/{item}/{repeat}" for item in range(3) for repeat in range(4)}
+    assert len({request.sampling.seed for request in engine.asked}) == 12
+    found = result.metrics[0]
+    assert (found.value, found.n) == (50, 12)
+    expected = proportion_interval([0, 1, 0, 1] * 3, [n for n in range(3) for _ in range(4)])
+    assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
+    rows = {(row["item"], row["repeat"]): row["value"] for row in result.tables["scores"]}
+    assert rows == {(item, repeat): repeat % 2 for item in range(3) for repeat in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "said"),
+    [
+        ("made_echo", Protocol(repeats=5), r"protocol\.repeats=5 of a greedy answer are all alike"),
+        (
+            "made_choice",
+            Protocol(repeats=5, temperature=0.6),
+            r"protocol\.repeats=5: task\.name=made_choice asks for log",
+        ),
+    ],
+)
+def test_repeats_that_would_be_alike_are_refused(folder: Path, name: str, protocol: Protocol, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        LmEval(name=name, protocol=protocol, include_path=str(folder)).check(PLAN)
 
 
 def test_the_first_items_alone(folder: Path) -> None:
@@ -86,12 +157,24 @@ def test_data_that_do_not_load_are_one_line(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "values", "interval"),
-    [(0.5, [0, 1], True), (1.0, [1, 1], True), (12.3, [(1.0, 2)], False), (0.7, [0, 1], False), (0.5, [], False)],
+    [
+        (0.5, [0, 1], True),
+        (1.0, [1, 1], True),
+        (12.3, [None], False),
+        (0.7, [0, 1], False),
+        (0.5, [], False),
+        (0.5, [0.5, None], False),
+    ],
 )
 def test_an_interval_is_given_where_the_value_is_a_mean_of_items(
     value: float, values: list[Any], interval: bool
 ) -> None:
-    found = metric("acc,none", value, values)
+    found = metric("acc,none", value, [{"item": at, "value": each} for at, each in enumerate(values)])
     assert isinstance(found, Metric)
     assert (found.value, found.unit) == ((100 * value, "%") if interval else (value, ""))
     assert (found.low is not None and found.low < found.high) is interval  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_no_number_is_none(value: float) -> None:
+    assert metric("perplexity,none", value, [{"item": 0, "value": None}]).value is None

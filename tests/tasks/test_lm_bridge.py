@@ -7,7 +7,7 @@ from lm_eval.api.instance import Instance
 
 from helpers.stub import DictSink, StubEngine
 from sawbench.core.errors import UserError
-from sawbench.tasks.lm_bridge import EngineLM
+from sawbench.tasks.lm_bridge import EngineLM, Unanswered
 from sawbench.tasks.protocol import Protocol
 
 
@@ -38,13 +38,30 @@ class TestAnswers:
         engine = StubEngine(lambda p: "first\n\nsecond</think>answer\n\nmore")
         lm = bridge(engine, thinking=True)
         prompt = lm.apply_chat_template([{"role": "user", "content": "?"}])
-        assert lm.generate_until([asking(prompt, ["\n\n"])]) == ["first\n\nsecond</think>answer"]
+        assert lm.generate_until([asking(prompt, ["\n\n"])]) == ["answer"]
         assert engine.asked[0].sampling.stop == ()
 
     def test_a_template_that_knows_thoughts_is_never_stopped_early(self) -> None:
         engine = StubEngine(lambda p: "<think>a\n\nb</think>c\n\nd")
         engine.tokenizer.chat_template = "... <think> ..."
-        assert bridge(engine).generate_until([asking("?", ["\n\n"])]) == ["<think>a\n\nb</think>c"]
+        assert bridge(engine).generate_until([asking("?", ["\n\n"])]) == ["c"]
+
+    @pytest.mark.parametrize(
+        ("text", "answer"),
+        [
+            ("<think>not 7</think>8", "8"),
+            ("<think>7</think>\n\n8\n\nmore", "8"),
+            ("  8", "  8"),
+            ("<think>7", ""),
+            ("<think>7</think>", ""),
+            ("<think>7</think>8<think>7", ""),
+            ("\n", ""),
+        ],
+    )
+    def test_a_thought_is_no_part_of_the_answer(self, text: str, answer: str) -> None:
+        (found,) = bridge(StubEngine(lambda p: text)).generate_until([asking("?", ["\n\n"])])
+        assert found == answer
+        assert isinstance(found, Unanswered) is (answer == "")
 
     def test_the_budget_is_the_protocols_then_the_tasks(self) -> None:
         engine = StubEngine()
@@ -62,6 +79,16 @@ class TestAnswers:
         again = StubEngine()
         bridge(again, temperature=0.6).generate_until([two, one])
         assert {r.id: r.sampling.seed for r in again.asked}.items() <= seeds.items()
+
+    def test_every_round_has_ids_and_seeds_of_its_own(self) -> None:
+        engine, sink = StubEngine(), DictSink()
+        lm = bridge(engine, sink, temperature=0.6)
+        own = Instance("generate_until", {}, ("?", {"until": []}), 0, ("made", 0, 2))  # asked twice in each round
+        for lm.round in range(3):
+            lm.generate_until([own, own])
+        assert set(sink.done) == {f"made/0/{repeat}" for repeat in range(6)}
+        assert {sample["repeat"] for sample in sink.done.values()} == set(range(6))
+        assert len({request.sampling.seed for request in engine.asked}) == 6
 
     def test_what_is_on_disk_is_not_asked_again(self) -> None:
         sink = DictSink()
@@ -90,6 +117,28 @@ class TestAnswers:
         engine.tokenizer.chat_template = None
         with pytest.raises(UserError, match=r"protocol\.chat=false"):
             bridge(engine).apply_chat_template([{"role": "user", "content": "?"}])
+
+    @pytest.mark.parametrize(
+        ("template", "asked", "told", "warned"),
+        [
+            ("{{ messages }} {{ enable_thinking }}", True, True, False),
+            ("{{ messages }} {{ enable_thinking }}", False, False, False),
+            ("{{ messages }}", True, None, True),
+            ("{{ messages }}", False, None, False),
+            ("{{ messages }}", None, None, False),
+        ],
+    )
+    def test_the_record_says_what_the_template_was_told(
+        self, template: str, asked: bool | None, told: bool | None, warned: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        engine, sink = StubEngine(), DictSink()
+        engine.tokenizer.chat_template = template
+        lm = bridge(engine, sink, thinking=asked)
+        lm.generate_until([asking(lm.apply_chat_template([{"role": "user", "content": "?"}]))])
+        assert [sample["thinking"] for sample in sink.done.values()] == [told]
+        assert [record.getMessage() for record in caplog.records] == [
+            "protocol.thinking=true changes nothing: the chat template has no enable_thinking"
+        ] * warned
 
     def test_special_tokens_are_added_once(self) -> None:
         engine = StubEngine()

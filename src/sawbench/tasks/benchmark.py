@@ -65,9 +65,8 @@ class Benchmark(ABC):
             raise UserError(
                 f"protocol.max_new_tokens={budget} does not fit the context of {plan.name}: {plan.max_length} tokens"
             )
-        if self.protocol.repeats > 1 and self.protocol.temperature == 0 and not self.repeats_differ:
-            raise UserError(f"protocol.repeats={self.protocol.repeats} of a greedy answer are all alike: set "
-                            "protocol.temperature above 0, or protocol.repeats=1")  # fmt: skip
+        if not self.repeats_differ:
+            self.protocol.require_repeats_that_differ()
         self.definition(seed=0)
 
     def inputs(self) -> Mapping[str, str]:
@@ -111,7 +110,8 @@ class Benchmark(ABC):
         scores = self.score(ordered, progress)
         metrics = (*self.headline(ordered, scores), *shares(ordered, scores))
         rows = [_row(sample, score) for sample, score in zip(ordered, scores, strict=True)]
-        return TaskResult(metrics, {"scores": rows, "conditions": [self.conditions()]})
+        told = {f"protocol.{key}": s[key] for s in ordered[:1] for key in ("thinking",) if key in s}
+        return TaskResult(metrics, {"scores": rows, "conditions": [self.conditions() | told]})
 
     def headline(self, samples: Sequence[Sample], scores: Sequence[Score]) -> tuple[Metric, ...]:
         """The task's own metrics, the first of which is its name in a table."""

@@ -4,10 +4,11 @@ Every answer is in the cell's samples before the next is awaited, and what a kil
 Prompts are never cut: what does not fit the context is refused before anything is generated.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
@@ -17,11 +18,26 @@ from sawbench.core.engine import Completion, Engine, Request
 from sawbench.core.errors import UserError
 from sawbench.core.progress import Progress, silent
 from sawbench.core.samples import SampleSink
-from sawbench.scoring.text import OPEN, opens_thought, until
+from sawbench.scoring.text import OPEN, answer_of, opens_thought, until
 from sawbench.tasks.protocol import Protocol, request_seed
+
+log = logging.getLogger(__name__)
 
 SCORED_AT_ONCE = 64
 """Log-likelihoods that are asked of the engine before they are written."""
+
+
+class Unanswered(str):
+    """What lm-eval is handed where nothing was answered: empty, and still told apart from an answer."""
+
+    __slots__ = ()
+
+
+class Asked(NamedTuple):
+    """A request, and which of its item's answers it asks for."""
+
+    request: Request
+    repeat: int
 
 
 class EngineLM(TemplateLM):
@@ -32,6 +48,8 @@ class EngineLM(TemplateLM):
         protocol: decoding; an lm-eval task's own temperature is overridden by it, its stop strings are kept.
         sink: where samples go; ids are ``task/item/repeat`` for answers, ``loglikelihood/digest`` for scores.
         budget: new tokens where neither protocol nor task says how many.
+
+    ``round``: how often the same requests were put before; their answers get seeds and ids of their own.
     """
 
     def __init__(
@@ -48,6 +66,15 @@ class EngineLM(TemplateLM):
         self.engine, self.protocol, self.sink = engine, protocol, sink
         self.seed, self.budget, self.progress = seed, budget, progress
         self.tokenizer = engine.tokenizer
+        self.round = 0
+        if self.protocol.thinking and not self.thinking:
+            log.warning("protocol.thinking=true changes nothing: the chat template has no enable_thinking")
+
+    @property
+    def thinking(self) -> bool | None:
+        """What the chat template is told; None where it is not asked, or has no thinking to switch."""
+        switch = "enable_thinking" in str(getattr(self.tokenizer, "chat_template", None) or "")
+        return self.protocol.thinking if self.protocol.chat and switch else None
 
     @property
     def eot_token_id(self) -> int:
@@ -77,7 +104,7 @@ class EngineLM(TemplateLM):
         """The turns as the model was taught to read them, thinking on or off as the protocol says."""
         if not getattr(self.tokenizer, "chat_template", None):
             raise UserError("protocol.chat=true: the tokenizer has no chat template; protocol.chat=false asks plainly")
-        thinking = {} if self.protocol.thinking is None else {"enable_thinking": self.protocol.thinking}
+        thinking = {} if self.thinking is None else {"enable_thinking": self.thinking}
         return str(
             self.tokenizer.apply_chat_template(
                 chat_history,
@@ -91,25 +118,28 @@ class EngineLM(TemplateLM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Answers in order, each written to the sink as it is made."""
         asked = self._asked(requests)
-        self._require_fit(list(asked.values()))
-        samples = {key: self._provenance(request, instance, len(asked)) for (key, request), instance in zip(
-            asked.items(), requests, strict=True)}  # fmt: skip
-        missing = [request for key, request in asked.items() if not self._on_disk(key, samples[key])]
+        self._require_fit([each.request for each in asked.values()])
+        samples = {
+            key: self._provenance(each, instance, len(asked))
+            for (key, each), instance in zip(asked.items(), requests, strict=True)
+        }
+        missing = [each.request for key, each in asked.items() if not self._on_disk(key, samples[key])]
         for completion in self.progress(self.engine.generate(missing), len(missing), "answers"):
             self.sink.add(completion.id, samples[completion.id] | _outcome(completion))
         stops = [_stops(instance) for instance in requests]
-        return [_final(self.sink.done[key], stop) for key, stop in zip(asked, stops, strict=True)]
+        return [_answer(self.sink.done[key], stop) for key, stop in zip(asked, stops, strict=True)]
 
-    def _asked(self, instances: Sequence[Instance]) -> dict[str, Request]:
+    def _asked(self, instances: Sequence[Instance]) -> dict[str, Asked]:
         """Requests by sample id. An instance that stands n times in the list is asked n times."""
-        repeats: Counter[tuple[Any, ...]] = Counter()
+        turns: Counter[tuple[Any, ...]] = Counter()
         asked = {}
         for instance in instances:
-            task, item, repeat = place(instance)
-            turn = repeats[(task, item, repeat, instance.idx)]
-            repeats[(task, item, repeat, instance.idx)] += 1
-            key = f"{task}/{item}/{repeat + turn}" + (f"/{instance.idx}" if instance.idx else "")
-            asked[key] = self._request(key, instance, request_seed(self.seed, task, item, repeat + turn))
+            task, item, first = place(instance)
+            turn = (task, item, first, instance.idx)
+            repeat = first + self.round * (instance.repeats or 1) + turns[turn]
+            turns[turn] += 1
+            key = f"{task}/{item}/{repeat}" + (f"/{instance.idx}" if instance.idx else "")
+            asked[key] = Asked(self._request(key, instance, request_seed(self.seed, task, item, repeat)), repeat)
         if len(asked) != len(instances):
             raise ValueError("two lm-eval instances share a sample id")
         return asked
@@ -133,19 +163,21 @@ class EngineLM(TemplateLM):
                     f"{self.max_length}; protocol.max_new_tokens={self.max_length - prompt} would fit"
                 )
 
-    def _provenance(self, request: Request, instance: Instance, of: int) -> dict[str, Any]:
+    def _provenance(self, asked: Asked, instance: Instance, of: int) -> dict[str, Any]:
         """What is known before the answer: enough to score it again without the data set, and to see whether all
         ``of`` answers are there."""
-        task, item, repeat = place(instance)
+        task, item, _ = place(instance)
+        request = asked.request
         document = dict(instance.doc) if "item" in instance.doc else {}
         return {
             "task": task,
             "item": item,
-            "repeat": repeat,
+            "repeat": asked.repeat,
             "of": of,
             "document": document,
             "prompt": instance.args[0],
             "prompt_tokens": len(request.prompt),
+            "thinking": self.thinking,
             "seed": request.sampling.seed,
             "budget": request.sampling.max_new_tokens,
         }
@@ -215,5 +247,11 @@ def _outcome(completion: Completion) -> dict[str, Any]:
     }
 
 
-def _final(sample: Mapping[str, Any], stops: tuple[str, ...]) -> str:
-    return until(sample["text"], stops, opens_thought(sample["prompt"]))
+def _answer(sample: Mapping[str, Any], stops: tuple[str, ...]) -> str:
+    """What lm-eval scores: the text behind the thought, up to the first stop string. Blank lines between the two are
+    no part of the answer: a stop string among them would leave nothing of it."""
+    answer = answer_of(sample["text"], opens_thought(sample["prompt"])) or ""
+    if answer != sample["text"]:
+        answer = answer.lstrip()
+    answer = until(answer, stops)
+    return answer if answer.strip() else Unanswered()

@@ -3,19 +3,21 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sawbench.core.errors import UserError
 from sawbench.core.records import Metric, TaskResult
-from sawbench.stats import proportion_interval
 from sawbench.tasks.base import TaskContext
-from sawbench.tasks.benchmark import runaway
+from sawbench.tasks.benchmark import Sample, fraction, runaway, share
 from sawbench.tasks.protocol import Protocol
 
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
 
 Row = Mapping[str, Any]
+Samples = Mapping[str, Sequence[Row]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,8 @@ class LmEval:
 
     Args:
         name: a task or group.
-        protocol: decoding, chat template and the number of items; a task's stop strings and repeats are its own.
+        protocol: decoding, chat template, items and answers to each; a task's stop strings are its own, and repeats
+            that it has of itself are all asked for in each of the protocol's.
         max_new_tokens: budget where neither protocol nor task says one.
         num_fewshot: examples in the prompt; None leaves them to the task.
         include_path: a folder of task definitions to take in place of lm-eval's (their Python is run).
@@ -37,12 +40,18 @@ class LmEval:
     include_path: str | None = None
 
     def check(self, plan: "ModelPlan") -> None:
-        """Raises UserError for a name that lm-eval does not know, data that do not load, and tasks that run code:
-        lm-eval would run it in this process."""
+        """Raises UserError for a name that lm-eval does not know, data that do not load, repeats that would all be
+        alike, and tasks that run code: lm-eval would run it in this process."""
+        self.protocol.require_repeats_that_differ()
         for task in self._load()["tasks"].values():
             if getattr(task, "UNSAFE_CODE", False):
                 raise UserError(
                     f"task.name={self.name} runs the model's code without a sandbox; task=humaneval has one"
+                )
+            if self.protocol.repeats > 1 and task.OUTPUT_TYPE != "generate_until":
+                raise UserError(
+                    f"protocol.repeats={self.protocol.repeats}: task.name={self.name} asks for log-likelihoods, which "
+                    "are the same each time; protocol.repeats=1"
                 )
 
     def _load(self) -> Any:
@@ -66,21 +75,27 @@ class LmEval:
         lm = EngineLM(
             ctx.engine, self.protocol, ctx.sink, seed=ctx.seed, budget=self.max_new_tokens, progress=ctx.progress
         )
-        results = evaluate(
-            lm,
-            self._prepared(ctx.seed),
-            limit=self.protocol.items,
-            bootstrap_iters=0,
-            apply_chat_template=self.protocol.chat,
-            fewshot_as_multiturn=self.protocol.chat,
-        )
-        result = summarized(results["results"], results["samples"])
+        rounds = []
+        for repeat in range(self.protocol.repeats):
+            lm.round = repeat
+            found = evaluate(
+                lm,
+                self._prepared(ctx.seed),
+                limit=self.protocol.items,
+                bootstrap_iters=0,
+                apply_chat_template=self.protocol.chat,
+                fewshot_as_multiturn=self.protocol.chat,
+            )
+            rounds.append((found["results"], found["samples"]))
+        result = summarized(rounds)
         texts = [sample for sample in ctx.sink.done.values() if "text" in sample]
-        return replace(result, metrics=(*result.metrics, *(runaway(texts) if texts else ())))
+        return replace(result, metrics=(*result.metrics, *beside(texts, [samples for _, samples in rounds])))
 
     def _prepared(self, seed: int) -> Any:
         """The tasks as lm-eval's own command line would set them up: examples in the prompt drawn under the seed, and
-        a task that asks for none keeps none."""
+        a task that asks for none keeps none. Nothing is right in them without an answer."""
+        from sawbench.tasks.lm_broken import strict
+
         loaded = self._load()
         for task in loaded["tasks"].values():
             if task.get_config("num_fewshot") is None:
@@ -88,41 +103,69 @@ class LmEval:
             elif self.num_fewshot is not None and task.get_config("num_fewshot") != 0:
                 task.set_config("num_fewshot", self.num_fewshot)
             task.set_fewshot_seed(seed)
+            strict(task)
         return loaded
 
 
-def summarized(results: Mapping[str, Row], samples: Mapping[str, Sequence[Row]]) -> TaskResult:
-    """lm-eval's numbers under its own keys (``acc,none``), with our intervals where a value is a share of items. The
-    table of scores holds the first metric's items."""
+def summarized(rounds: Sequence[tuple[Mapping[str, Row], Samples]]) -> TaskResult:
+    """lm-eval's numbers under its own keys (``acc,none``), each the mean over ``rounds`` (its results and samples, once
+    for each repeat), with our intervals where a value is a share of items. The table of scores holds the first
+    metric's items."""
+    results, samples = rounds[0]
     found = {
-        (task, key): metric(key if len(results) == 1 else f"{task}/{key}", value, _values(key, samples.get(task, ())))
+        (task, key): metric(
+            key if len(results) == 1 else f"{task}/{key}",
+            fmean(each[task][key] for each, _ in rounds),
+            [row for _, samples in rounds for row in _rows(key, samples.get(task, ()))],
+        )
         for task, row in results.items()
         for key, value in row.items()
         if "," in key and "_stderr" not in key and isinstance(value, int | float)
     }
-    rows = next((_rows(key, samples[task]) for task, key in found if samples.get(task)), [])
-    return TaskResult(tuple(found.values()), {"scores": rows})
+    task, key = next(((task, key) for task, key in found if samples.get(task)), ("", ""))
+    rows = [row for repeat, (_, samples) in enumerate(rounds) for row in _rows(key, samples.get(task, ()), repeat)]
+    scored = any(row["value"] is not None for row in rows)
+    return TaskResult(tuple(found.values()), {"scores": rows if scored else []})
 
 
-def metric(name: str, value: float, values: Sequence[Any]) -> Metric:
-    """A metric; in percent, with its interval, if the value is the mean of its items' numbers in [0, 1]."""
-    numbers = [float(v) for v in values if isinstance(v, int | float)]
-    if not numbers or min(numbers) < 0 or max(numbers) > 1 or abs(sum(numbers) / len(numbers) - value) > 1e-9:
-        return Metric(name, float(value), "", n=len(values) or None)
-    found = proportion_interval(numbers)
-    return Metric(name, 100 * found.value, "%", 100 * found.low, 100 * found.high, len(numbers))
+def metric(name: str, value: float, rows: Sequence[Row]) -> Metric:
+    """A metric; in percent, with its interval, if the value is the mean of its rows' numbers in [0, 1]. Rows of one
+    item are its repeats. A value that is no number is None."""
+    numbers = [row["value"] for row in rows if row["value"] is not None]
+    shares = len(numbers) == len(rows) > 0 and min(numbers) >= 0 and max(numbers) <= 1
+    if not shares or abs(fmean(numbers) - value) > 1e-9:
+        return Metric(name, float(value) if isfinite(value) else None, "", n=len(rows) or None)
+    return share(name, numbers, [str(row["item"]) for row in rows])
 
 
-def _of(key: str, samples: Sequence[Row]) -> list[tuple[Any, Any]]:
-    """Item and value of each sample that a metric is the mean of."""
+def beside(texts: Sequence[Sample], rounds: Sequence[Samples]) -> list[Metric]:
+    """What stands beside the scores: answers that are none, cut or looping, and the share of answers, or of items whose
+    log-likelihoods were taken, that are not finite."""
+    from sawbench.tasks.lm_broken import not_finite
+
+    items = [
+        [response for responses in row["resps"] for response in responses]
+        for samples in rounds
+        for rows in samples.values()
+        for row in rows
+        if row["filter"] == rows[0]["filter"]
+    ]
+    unanswered = [all(not response for response in item) for item in items if isinstance(item[0], str)]
+    scored = [any(map(not_finite, item)) for item in items if not isinstance(item[0], str)]
+    broken = [not sample["finite"] for sample in texts] + scored
+    answers = [fraction("no_answer", unanswered), *runaway(texts)] if texts else []
+    return [*(m for m in answers if m.name != "non_finite"), fraction("non_finite", broken)]
+
+
+def _rows(key: str, samples: Sequence[Row], repeat: int = 0) -> list[dict[str, Any]]:
+    """Item and value of each sample that a metric is the mean of; a value that is no finite number is None."""
     name, _, filtered = key.partition(",")
-    return [(s["doc_id"], s[name]) for s in samples if s["filter"] == filtered and name in s]
+    return [
+        {"item": sample["doc_id"], "repeat": repeat, "value": _number(sample[name])}
+        for sample in samples
+        if sample["filter"] == filtered and name in sample
+    ]
 
 
-def _values(key: str, samples: Sequence[Row]) -> list[Any]:
-    return [value for _, value in _of(key, samples)]
-
-
-def _rows(key: str, samples: Sequence[Row]) -> list[dict[str, Any]]:
-    found = _of(key, samples)
-    return [{"item": item, "repeat": 0, "value": value} for item, value in found if isinstance(value, int | float)]
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from hashlib import sha256
+from math import isfinite
 
 from sawbench.core.engine import Sampling
 from sawbench.core.errors import UserError
@@ -35,8 +36,19 @@ class Protocol:
             value = getattr(self, option)
             if value is not None and value < 1:
                 raise UserError(f"protocol.{option}={value} is below 1")
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
-            raise UserError("protocol.temperature and protocol.top_k are at least 0, protocol.top_p in (0, 1]")
+        if not (isfinite(self.temperature) and self.temperature >= 0 and 0 < self.top_p <= 1 and self.top_k >= 0):
+            raise UserError(
+                f"protocol.temperature={self.temperature} and protocol.top_k={self.top_k} are finite and at least 0, "
+                f"protocol.top_p={self.top_p} in (0, 1]"
+            )
+
+    def require_repeats_that_differ(self) -> None:
+        """Raises UserError where an item would get one answer several times over."""
+        if self.repeats > 1 and self.temperature == 0:
+            raise UserError(
+                f"protocol.repeats={self.repeats} of a greedy answer are all alike: set protocol.temperature above 0, "
+                "or protocol.repeats=1"
+            )
 
     def sampling(self, budget: int, seed: int, stop: tuple[str, ...] = ()) -> Sampling:
         """One request's decoding. ``budget`` is what the task would take; ``max_new_tokens`` overrides it."""
