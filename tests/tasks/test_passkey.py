@@ -1,12 +1,14 @@
 """Passkey: always right scores 1, always wrong 0, each cell on its own; prompt and answer fit the length."""
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from helpers.stub import DictSink, StubEngine, StubTokenizer
+from sawbench.core.engine import Completion, Request
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
 from sawbench.core.records import TaskResult
@@ -77,6 +79,62 @@ def test_what_is_on_disk_is_not_asked_again() -> None:
 )
 def test_the_first_number_is_the_answer(answer: str, value: float) -> None:
     assert first_number(answer, ("12345",)).value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "value"),
+    [
+        ("<think>The text has 3 parts. The key is 48213</think>48213", False, 1.0),
+        ("The text has 3 parts.</think>48213", True, 1.0),
+        ("<think>48213</think>3", False, 0.0),
+        ("<think>48213", False, 0.0),
+        ("48213", True, 0.0),
+    ],
+)
+def test_a_thought_is_no_part_of_the_answer(text: str, opened: bool, value: float) -> None:
+    for verdict in (first_number, all_found):
+        assert verdict(text, ["48213"], opened).value == value
+    assert (all_found(text, ["48213"], opened).answer is None) is ("</think>" not in text)
+
+
+def test_a_thought_that_the_prompt_opens_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = StubTokenizer.apply_chat_template
+    monkeypatch.setattr(StubTokenizer, "apply_chat_template", lambda *given, **named: ask(*given, **named) + "<think>")
+    assert run(StubEngine(key_of)).metrics[0].value == 0
+    assert run(StubEngine(lambda prompt: f"1</think>{key_of(prompt)}")).metrics[0].value == 1
+
+
+def broken(engine: StubEngine, requests: Sequence[Request]) -> Iterator[Completion]:
+    """Answers of all kinds that are none: cut while thinking, cut in a loop, not finite, silent."""
+    kinds = [("<think>12345", "length", True), ("7 " * 100, "length", True), ("1", "stop", False), ("", "stop", True)]
+    for at, request in enumerate(requests):
+        text, finish, finite = kinds[at % 4]
+        yield Completion(request.id, (1, 2), text, finish, finite)  # type: ignore[arg-type]
+
+
+def test_what_a_score_of_zero_is_made_of_stands_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StubEngine, "generate", broken)
+    result = run(StubEngine())
+    assert {m.name: m.value for m in result.metrics} == {
+        "found": 0, "no_answer": 50, "unscored": 0, "truncated": 50, "loops": 25, "non_finite": 25, "answer_tokens": 2,
+    }  # fmt: skip
+    rows = result.tables["scores"]
+    assert [row["item"] for row in rows[:3]] == ["700-0-0", "700-0-1", "700-50-0"]
+    assert {(row["repeat"], row["value"]) for row in rows} == {(0, 0)}
+    assert [(row["finish"], row["loop"], row["finite"], row["tokens"]) for row in rows[:4]] == [
+        ("length", False, True, 2), ("length", True, True, 2), ("stop", False, False, 2), ("stop", False, True, 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("right", range(13))
+def test_an_interval_holds_its_value(right: int) -> None:
+    answers = iter([key_of] * right + [lambda prompt: ""] * (12 - right))
+    result = run(StubEngine(lambda prompt: next(answers)(prompt)))
+    for low, value, high in [
+        *((row["low"], row["score"], row["high"]) for row in result.tables["passkey"]),
+        (result.metrics[0].low, result.metrics[0].value, result.metrics[0].high),
+    ]:
+        assert low <= value <= high
 
 
 @pytest.mark.parametrize(("answer", "value"), [("AB, CD", 1.0), ("ab CD", 0.5), ("ABCD", 0.0), ("", 0.0)])

@@ -17,7 +17,7 @@ from sawbench.core.progress import Progress, silent
 from sawbench.core.records import Metric, TaskResult
 from sawbench.scoring import VERSION
 from sawbench.scoring.text import is_loop, opens_thought
-from sawbench.stats import proportion_interval
+from sawbench.stats import Interval, proportion_interval
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.protocol import Protocol
 
@@ -103,15 +103,19 @@ class Benchmark(ABC):
         )
         return list(task.instances)
 
+    def counted(self, samples: Sequence[Sample]) -> tuple[int, int | None]:
+        """How many of this benchmark's answers there are, and of how many; None where none says it."""
+        ours = [sample for sample in samples if sample.get("task") == self.name]
+        return len(ours), ours[0]["of"] if ours else None
+
     def result(self, samples: Sequence[Sample], progress: Progress = silent) -> TaskResult:
         """Metrics and the table of scores, from this benchmark's samples alone."""
         ours = [sample for sample in samples if sample.get("task") == self.name]
         ordered = sorted(ours, key=lambda s: (str(s["item"]), s["repeat"]))
         scores = self.score(ordered, progress)
         metrics = (*self.headline(ordered, scores), *shares(ordered, scores))
-        rows = [_row(sample, score) for sample, score in zip(ordered, scores, strict=True)]
-        told = {f"protocol.{key}": s[key] for s in ordered[:1] for key in ("thinking",) if key in s}
-        return TaskResult(metrics, {"scores": rows, "conditions": [self.conditions() | told]})
+        rows = [score_row(sample, score) for sample, score in zip(ordered, scores, strict=True)]
+        return TaskResult(metrics, {"scores": rows, "conditions": [self.conditions() | told(ordered)]})
 
     def headline(self, samples: Sequence[Sample], scores: Sequence[Score]) -> tuple[Metric, ...]:
         """The task's own metrics, the first of which is its name in a table."""
@@ -139,6 +143,11 @@ def thought_open(sample: Sample) -> bool:
     return opens_thought(sample["prompt"])
 
 
+def told(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What the chat template was told in fact; older samples do not say it."""
+    return {"protocol.thinking": samples[0]["thinking"]} if samples and "thinking" in samples[0] else {}
+
+
 def items_of(samples: Sequence[Sample]) -> list[str]:
     return [str(sample["item"]) for sample in samples]
 
@@ -149,9 +158,14 @@ def share(name: str, values: Sequence[float | None], items: Sequence[str]) -> Me
     kept = [(value, item) for value, item in zip(values, items, strict=True) if value is not None]
     if not kept:
         return Metric(name, None, "%", n=0)
-    found = proportion_interval([value for value, _ in kept], [item for _, item in kept])
-    low, high = min(found.low, found.value), max(found.high, found.value)  # Wilson's ends are off 0 and 1 by rounding
-    return Metric(name, 100 * found.value, "%", 100 * low, 100 * high, len(kept))
+    found = share_interval([value for value, _ in kept], [item for _, item in kept])
+    return Metric(name, 100 * found.value, "%", 100 * found.low, 100 * found.high, len(kept))
+
+
+def share_interval(values: Sequence[float], items: Sequence[str] | None = None) -> Interval:
+    """``proportion_interval`` that holds its value: Wilson's ends are off 0 and 1 by rounding."""
+    found = proportion_interval(values, items)
+    return Interval(found.value, min(found.low, found.value), max(found.high, found.value))
 
 
 def shares(samples: Sequence[Sample], scores: Sequence[Score]) -> list[Metric]:
@@ -165,12 +179,12 @@ def shares(samples: Sequence[Sample], scores: Sequence[Score]) -> list[Metric]:
 
 def runaway(samples: Sequence[Sample]) -> list[Metric]:
     """Signs of a broken model in its texts, so that a score of 0 shows what it was made of."""
-    tokens = sum(sample["tokens"] for sample in samples) / len(samples)
+    counts = [sample["tokens"] for sample in samples if sample["tokens"] is not None]
     return [
         fraction("truncated", [sample["finish"] == "length" for sample in samples]),
         fraction("loops", [is_loop(sample["text"]) for sample in samples]),
         fraction("non_finite", [not sample["finite"] for sample in samples]),
-        Metric("answer_tokens", tokens, "tokens", n=len(samples)),
+        Metric("answer_tokens", sum(counts) / len(counts) if counts else None, "tokens", n=len(counts)),
     ]
 
 
@@ -178,7 +192,8 @@ def fraction(name: str, flags: Sequence[bool]) -> Metric:
     return Metric(name, 100 * sum(flags) / len(flags), "%", n=len(flags))
 
 
-def _row(sample: Sample, score: Score) -> dict[str, Any]:
+def score_row(sample: Sample, score: Score) -> dict[str, Any]:
+    """A row of the table of scores."""
     shown = None if score.answer is None else " ".join(score.answer.split())[:ANSWER_SHOWN]
     return {
         "item": sample["item"],

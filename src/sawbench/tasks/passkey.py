@@ -4,27 +4,25 @@ The text is generated, from filler of our own."""
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from sawbench.core.engine import Score
 from sawbench.core.errors import UserError
-from sawbench.core.records import TaskResult
-from sawbench.tasks.base import TaskContext
 from sawbench.tasks.haystack import fitted_prompt
-from sawbench.tasks.retrieval import Probe, ask, check_lengths, first_number, result
+from sawbench.tasks.retrieval import Cell, Probe, Retrieval, check_lengths, first_number, key_of
 
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
 
 
-@dataclass(frozen=True)
-class Passkey:
-    """Options of ``task=passkey``.
+@dataclass(frozen=True, kw_only=True)
+class Passkey(Retrieval):
+    """Options of ``task=passkey``: those of Retrieval, and:
 
     Args:
-        lengths: tokens of prompt and answer together, chat template included.
         depths: where the number stands, in percent of the text.
         repeats: numbers for each length and depth.
-        max_new_tokens: budget of an answer.
     """
 
     name: str = "passkey"
@@ -32,6 +30,8 @@ class Passkey:
     depths: Sequence[float] = (0, 25, 50, 75, 100)
     repeats: int = 1
     max_new_tokens: int = 24
+
+    axes: ClassVar[tuple[str, ...]] = ("length", "depth")
 
     def check(self, plan: "ModelPlan") -> None:
         """Raises UserError for a length beyond the context, a depth outside 0 to 100, or nothing to ask."""
@@ -41,22 +41,21 @@ class Passkey:
                 f"task.depths={list(self.depths)} are percents, 0 to 100; task.repeats={self.repeats} from 1"
             )
 
-    def run(self, ctx: TaskContext) -> TaskResult:
-        total = len(self.lengths) * len(self.depths) * self.repeats
-        probes = list(ctx.progress(self.probes(ctx.engine.tokenizer, ctx.seed), total, "passkey texts"))
-        return result(ask(ctx, probes, self.max_new_tokens, first_number), ("length", "depth"), "passkey")
+    def cells(self) -> Iterator[Cell]:
+        for length, depth, repeat in product(self.lengths, self.depths, range(self.repeats)):
+            yield {"length": length, "depth": depth, "repeat": repeat}
 
-    def probes(self, tokenizer: Any, seed: int) -> Iterator[Probe]:
-        """The grid, each text drawn from (seed, length, depth, repeat) alone."""
-        cells = ((le, de, re) for le in self.lengths for de in self.depths for re in range(self.repeats))
-        for length, depth, repeat in cells:
-            key = f"{length}-{depth:g}-{repeat}"
-            generator = random.Random(f"passkey {seed} {key}")
-            number = str(generator.randint(10_000, 99_999))
-            needle = f"The pass key is {number}. Remember it: {number} is the pass key."
-            room = length - self.max_new_tokens
-            prompt = fitted_prompt(tokenizer, _frame, [(depth / 100, needle)], room, generator)
-            yield Probe(key, prompt, (number,), {"length": length, "depth": depth, "repeat": repeat})
+    def probe(self, cell: Cell, tokenizer: Any, seed: int) -> Probe:
+        key = key_of(cell)
+        generator = random.Random(f"passkey {seed} {key}")
+        number = str(generator.randint(10_000, 99_999))
+        needle = f"The pass key is {number}. Remember it: {number} is the pass key."
+        room = cell["length"] - self.max_new_tokens
+        prompt = fitted_prompt(tokenizer, _frame, [(cell["depth"] / 100, needle)], room, generator)
+        return Probe(key, prompt, (number,), cell)
+
+    def verdict(self, text: str, expected: Sequence[str], thought_open: bool) -> Score:
+        return first_number(text, expected, thought_open)
 
 
 def _frame(haystack: str) -> str:

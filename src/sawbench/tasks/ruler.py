@@ -5,14 +5,13 @@ import random
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from sawbench.core.engine import Score
 from sawbench.core.errors import UserError, illegal
-from sawbench.core.records import TaskResult
-from sawbench.tasks.base import TaskContext
 from sawbench.tasks.haystack import fitted_prompt
-from sawbench.tasks.retrieval import Probe, all_found, ask, check_lengths, result
+from sawbench.tasks.retrieval import Cell, Probe, Retrieval, all_found, check_lengths, key_of
 
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
@@ -66,15 +65,13 @@ KINDS: dict[str, Callable[[random.Random], Puzzle]] = {
 }
 
 
-@dataclass(frozen=True)
-class Ruler:
-    """Options of ``task=ruler``.
+@dataclass(frozen=True, kw_only=True)
+class Ruler(Retrieval):
+    """Options of ``task=ruler``: those of Retrieval, and:
 
     Args:
         kinds: of ``needle``, ``multi_key`` and ``variable_tracking``.
-        lengths: tokens of prompt and answer together, chat template included.
         samples: questions for each kind and length.
-        max_new_tokens: budget of an answer.
     """
 
     name: str = "ruler"
@@ -82,6 +79,8 @@ class Ruler:
     lengths: Sequence[int] = (4096, 8192, 16384, 32768)
     samples: int = 5
     max_new_tokens: int = 64
+
+    axes: ClassVar[tuple[str, ...]] = ("kind", "length")
 
     def check(self, plan: "ModelPlan") -> None:
         """Raises UserError for an unknown kind or a length beyond the context."""
@@ -92,23 +91,22 @@ class Ruler:
             raise UserError(f"task.kinds={list(self.kinds)} and task.samples={self.samples}: at least one of each")
         check_lengths(plan, self.lengths, self.max_new_tokens)
 
-    def run(self, ctx: TaskContext) -> TaskResult:
-        total = len(self.kinds) * len(self.lengths) * self.samples
-        probes = list(ctx.progress(self.probes(ctx.engine.tokenizer, ctx.seed), total, "texts"))
-        return result(ask(ctx, probes, self.max_new_tokens, all_found), ("kind", "length"), "ruler")
+    def cells(self) -> Iterator[Cell]:
+        for kind, length, number in product(self.kinds, self.lengths, range(self.samples)):
+            yield {"kind": kind, "length": length, "number": number}
 
-    def probes(self, tokenizer: Any, seed: int) -> Iterator[Probe]:
-        """All questions, each text drawn from (seed, kind, length, number) alone."""
-        cells = ((ki, le, nu) for ki in self.kinds for le in self.lengths for nu in range(self.samples))
-        for kind, length, number in cells:
-            key = f"{kind}-{length}-{number}"
-            generator = random.Random(f"ruler {seed} {key}")
-            puzzle = KINDS[kind](generator)
-            depths = sorted(generator.random() for _ in puzzle.needles)
-            hidden = list(zip(depths, puzzle.needles, strict=True))
-            room = length - self.max_new_tokens
-            prompt = fitted_prompt(tokenizer, _frame(puzzle.question), hidden, room, generator)
-            yield Probe(key, prompt, puzzle.expected, {"kind": kind, "length": length, "number": number})
+    def probe(self, cell: Cell, tokenizer: Any, seed: int) -> Probe:
+        key = key_of(cell)
+        generator = random.Random(f"ruler {seed} {key}")
+        puzzle = KINDS[cell["kind"]](generator)
+        depths = sorted(generator.random() for _ in puzzle.needles)
+        hidden = list(zip(depths, puzzle.needles, strict=True))
+        room = cell["length"] - self.max_new_tokens
+        prompt = fitted_prompt(tokenizer, _frame(puzzle.question), hidden, room, generator)
+        return Probe(key, prompt, puzzle.expected, cell)
+
+    def verdict(self, text: str, expected: Sequence[str], thought_open: bool) -> Score:
+        return all_found(text, expected, thought_open)
 
 
 def _frame(question: str) -> Callable[[str], str]:

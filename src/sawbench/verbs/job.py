@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from sawbench import __version__
-from sawbench.config import group_config, instantiate
+from sawbench.config import choices, group_config, instantiate
 from sawbench.core.engine import CacheReport
 from sawbench.core.errors import UserError
 from sawbench.core.progress import bar
@@ -23,8 +23,11 @@ from sawbench.methods.method import KVMethod
 from sawbench.models import ModelPlan, choose_device, choose_dtype, plan_model
 from sawbench.results import Cell, environment
 from sawbench.tasks.base import Task, TaskContext
-from sawbench.verbs.labels import BATCHING, assignments, changed_options
+from sawbench.verbs.labels import BATCHING, assignments, changed, changed_options
 from sawbench.verbs.loading import Shelf
+
+FIXED = ("_target_", "name", "engine")
+"""Keys of a task's configuration that are no options of it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Job:
         method.check(plan.facts)
         config = with_engine(config, device, task, method)
         check_engine(config.engine, method)
+        check_protocol(config)
         task.check(plan)
         job = cls(config, plan, method, task, device, dtype)
         job.identity()  # reads the texts that it digests, and refuses those that cannot be read
@@ -141,6 +145,17 @@ def with_engine(config: DictConfig, device: torch.device, task: Task, method: KV
     config, pages = config.copy(), device.type == "cuda" and not method.unservable
     config.engine = group_config("engine", needed or ("paged" if pages else "hf"))
     return config
+
+
+def check_protocol(config: DictConfig) -> None:
+    """Raises UserError for an option of a protocol that is given to a task which takes none: it would change nothing.
+    A protocol of those that ship may stand there, since sweeps put one beside tasks of every kind."""
+    if "protocol" in config.task or "protocol" not in config:
+        return
+    name = config.protocol.name if config.protocol.name in choices("protocol") else "greedy"
+    if given := changed(config.protocol, group_config("protocol", name)):
+        raise UserError(f"protocol.{next(iter(given))} is set, but task={config.task.name} takes no protocol; it has "
+                        f"{', '.join(f'task.{key}' for key in config.task if key not in FIXED)}")  # fmt: skip
 
 
 def effective_parts(method: KVMethod, head_dim: int) -> dict[str, list[str]]:
