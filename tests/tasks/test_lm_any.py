@@ -61,7 +61,7 @@ def test_answers_and_choices(folder: Path) -> None:
     choice = LmEval(name="made_choice", protocol=Protocol(chat=False), include_path=str(folder))
     result = run(choice, StubEngine())
     assert [(m.name, m.value) for m in result.metrics] == [("acc,none", 100), ("non_finite", 0)]
-    assert result.tables["scores"] == [{"item": n, "repeat": 0, "value": 1.0} for n in range(3)]
+    assert result.tables["scores"] == [{"item": n, "repeat": 0, "value": 1.0, "reason": ""} for n in range(3)]
 
 
 def test_an_item_without_an_answer_is_wrong_whatever_its_target(folder: Path) -> None:
@@ -74,7 +74,18 @@ def test_an_item_without_an_answer_is_wrong_whatever_its_target(folder: Path) ->
     found = {m.name: m.value for m in result.metrics}
     assert found["exact_match,none"] == pytest.approx(100 / 3)
     assert found["no_answer"] == pytest.approx(200 / 3)
-    assert [row["value"] for row in result.tables["scores"]] == [0, 0, 1]
+    rows = [(row["value"], row["reason"]) for row in result.tables["scores"]]
+    assert rows == [(0, "no answer"), (0, "no answer"), (1, "")]
+
+
+def test_the_worst_of_what_should_be_low_is_one(folder: Path) -> None:
+    """A share of mistakes: an answer that is none makes one."""
+    body = DEFINITIONS["made_echo"].replace("higher_is_better: true", "higher_is_better: false")
+    (folder / "made_errors.yaml").write_text(f"task: made_errors\n{COMMON.format(data=folder / 'rows.jsonl')}{body}")
+    task = LmEval(name="made_errors", protocol=Protocol(chat=False), include_path=str(folder))
+    assert run(task, StubEngine(lambda prompt: "none" if prompt == "q0" else "")).metrics[0].value == pytest.approx(
+        200 / 3
+    )
 
 
 @pytest.mark.parametrize("total", [float("nan"), float("inf"), float("-inf")])
@@ -91,7 +102,8 @@ def test_a_log_likelihood_that_is_no_number_makes_no_item_right(
     found = {m.name: m for m in result.metrics}
     assert found["acc,none"].value == pytest.approx(200 / 3)
     assert (found["non_finite"].value, found["non_finite"].n) == (pytest.approx(100 / 3), 3)
-    assert [row["value"] for row in result.tables["scores"]] == [1, 0, 1]
+    rows = [(row["value"], row["reason"]) for row in result.tables["scores"]]
+    assert rows == [(1, ""), (0, "log-likelihood not finite"), (1, "")]
 
 
 def test_repeats_are_answers_of_their_own_averaged_by_item(folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from helpers.stub import DictSink, StubEngine
+from helpers.stub import DictSink, StubEngine, StubTokenizer
 from sawbench.config import compose
 from sawbench.core.errors import UserError
 from sawbench.core.progress import silent
@@ -230,6 +230,22 @@ class TestPaper:
     def test_another_task_is_one_cell(self) -> None:
         config = compose("run", ["model=tiny", "task=math500"])
         assert parts(config) == [config]
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "told"),
+    [("{{ enable_thinking }}", True, True), ("{{ messages }}", True, None), ("{{ messages }}", None, None)],
+)
+def test_conditions_say_whether_the_template_was_told_to_think(
+    make: Callable[..., Benchmark],
+    template: str,
+    asked: bool | None,
+    told: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StubTokenizer.__init__, "__defaults__", (template,))
+    (conditions,) = run(make("math500", protocol=Protocol(thinking=asked))).tables["conditions"]
+    assert conditions["protocol.thinking"] == told
 
 
 def test_repeats_of_an_item_widen_nothing_they_do_not_know(make: Callable[..., Benchmark]) -> None:

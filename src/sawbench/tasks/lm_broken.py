@@ -8,6 +8,8 @@ from typing import Any
 
 from sawbench.tasks.lm_bridge import Unanswered
 
+NO_ANSWER, NOT_FINITE = "no answer", "log-likelihood not finite"
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -23,7 +25,7 @@ def strict(task: Any) -> Any:
     def apply_filters() -> Any:
         found = filters()
         for instance in task.instances:
-            if all(map(broken, instance.resps)):
+            if flaw([instance.resps]):
                 instance.filtered_resps = {name: Broken(each) for name, each in instance.filtered_resps.items()}
         return found
 
@@ -37,11 +39,18 @@ def strict(task: Any) -> Any:
     return task
 
 
-def broken(response: Any) -> bool:
-    return isinstance(response, Unanswered) or not_finite(response)
+def flaw(requests: Sequence[Sequence[Any]]) -> str:
+    """Why an item is broken, from the responses to each of its requests: a request without one that counts breaks it.
+    Empty where nothing does."""
+    for responses in requests:
+        if all(isinstance(response, Unanswered) for response in responses):
+            return NO_ANSWER
+        if all(map(_not_finite, responses)):
+            return NOT_FINITE
+    return ""
 
 
-def not_finite(response: Any) -> bool:
+def _not_finite(response: Any) -> bool:
     """Whether a response is a log-likelihood, alone or with its greedy flag, that is NaN or infinite."""
     total = response[0] if isinstance(response, tuple) else response
     return isinstance(total, float) and not isfinite(total)

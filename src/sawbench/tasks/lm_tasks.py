@@ -141,27 +141,25 @@ def metric(name: str, value: float, rows: Sequence[Row]) -> Metric:
 def beside(texts: Sequence[Sample], rounds: Sequence[Samples]) -> list[Metric]:
     """What stands beside the scores: answers that are none, cut or looping, and the share of answers, or of items whose
     log-likelihoods were taken, that are not finite."""
-    from sawbench.tasks.lm_broken import not_finite
+    from sawbench.tasks.lm_broken import NO_ANSWER, NOT_FINITE, flaw
 
-    items = [
-        [response for responses in row["resps"] for response in responses]
-        for samples in rounds
-        for rows in samples.values()
-        for row in rows
-        if row["filter"] == rows[0]["filter"]
-    ]
-    unanswered = [all(not response for response in item) for item in items if isinstance(item[0], str)]
-    scored = [any(map(not_finite, item)) for item in items if not isinstance(item[0], str)]
-    broken = [not sample["finite"] for sample in texts] + scored
-    answers = [fraction("no_answer", unanswered), *runaway(texts)] if texts else []
+    items = [row["resps"] for samples in rounds for rows in samples.values() for row in rows
+             if row["filter"] == rows[0]["filter"]]  # fmt: skip
+    written = [flaw(item) for item in items if isinstance(item[0][0], str)]
+    scored = [flaw(item) for item in items if not isinstance(item[0][0], str)]
+    broken = [not sample["finite"] for sample in texts] + [each == NOT_FINITE for each in scored]
+    answers = [fraction("no_answer", [each == NO_ANSWER for each in written]), *runaway(texts)] if texts else []
     return [*(m for m in answers if m.name != "non_finite"), fraction("non_finite", broken)]
 
 
 def _rows(key: str, samples: Sequence[Row], repeat: int = 0) -> list[dict[str, Any]]:
-    """Item and value of each sample that a metric is the mean of; a value that is no finite number is None."""
+    """Item and value of each sample that a metric is the mean of, and why the item is wrong where lm-eval has no say in
+    it; a value that is no finite number is None."""
+    from sawbench.tasks.lm_broken import flaw
+
     name, _, filtered = key.partition(",")
     return [
-        {"item": sample["doc_id"], "repeat": repeat, "value": _number(sample[name])}
+        {"item": sample["doc_id"], "repeat": repeat, "value": _number(sample[name]), "reason": flaw(sample["resps"])}
         for sample in samples
         if sample["filter"] == filtered and name in sample
     ]

@@ -38,7 +38,7 @@ class Protocol:
                 raise UserError(f"protocol.{option}={value} is below 1")
         if not (isfinite(self.temperature) and self.temperature >= 0 and 0 < self.top_p <= 1 and self.top_k >= 0):
             raise UserError(
-                f"protocol.temperature={self.temperature} and protocol.top_k={self.top_k} are finite and at least 0, "
+                f"protocol.temperature={self.temperature} and protocol.top_k={self.top_k} must be finite, at least 0, "
                 f"protocol.top_p={self.top_p} in (0, 1]"
             )
 
