@@ -61,7 +61,8 @@ def test_answers_and_choices(folder: Path) -> None:
     choice = LmEval(name="made_choice", protocol=Protocol(chat=False), include_path=str(folder))
     result = run(choice, StubEngine())
     assert [(m.name, m.value) for m in result.metrics] == [("acc,none", 100), ("non_finite", 0)]
-    assert result.tables["scores"] == [{"item": n, "repeat": 0, "value": 1.0, "reason": ""} for n in range(3)]
+    right = {"repeat": 0, "value": 1.0, "reason": "", "metric": "acc,none"}
+    assert result.tables["scores"] == [{"item": n, **right} for n in range(3)]
 
 
 def test_an_item_without_an_answer_is_wrong_whatever_its_target(folder: Path) -> None:
@@ -143,6 +144,27 @@ def test_repeats_are_answers_of_their_own_averaged_by_item(folder: Path) -> None
 def test_repeats_that_would_be_alike_are_refused(folder: Path, name: str, protocol: Protocol, said: str) -> None:
     with pytest.raises(UserError, match=said):
         LmEval(name=name, protocol=protocol, include_path=str(folder)).check(PLAN)
+
+
+def test_every_task_of_a_group_leaves_its_items(folder: Path) -> None:
+    """Under the names that its metrics have, so that each can be compared item by item."""
+    (folder / "made_both.yaml").write_text("group: made_both\ntask: [made_echo, made_choice]\n")
+    both = LmEval(name="made_both", protocol=Protocol(chat=False), include_path=str(folder))
+    result = run(both, StubEngine(lambda prompt: "a0"))
+    rows = [(row["metric"], row["item"], row["value"]) for row in result.tables["scores"]]
+    assert sorted(rows) == [
+        *(("made_choice/acc,none", n, 1.0) for n in range(3)),
+        *(("made_echo/exact_match,none", n, float(n == 0)) for n in range(3)),
+    ]
+    assert {metric for metric, _, _ in rows} <= {metric.name for metric in result.metrics}
+
+
+@pytest.mark.parametrize(("asked", "said"), [(None, "as the task has it"), (2, 2)])
+def test_what_the_numbers_hold_for_is_on_record(folder: Path, asked: int | None, said: object) -> None:
+    task = LmEval(name="made_choice", protocol=Protocol(chat=False), num_fewshot=asked, include_path=str(folder))
+    (conditions,) = run(task, StubEngine()).tables["conditions"]
+    assert conditions["num_fewshot"] == said
+    assert (conditions["protocol.chat"], conditions["max_new_tokens"]) == (False, 256)
 
 
 def test_the_first_items_alone(folder: Path) -> None:

@@ -33,7 +33,7 @@ def test_always_right_scores_one_and_always_wrong_zero_with_intervals_that_are_n
     for answer, share in ((key_of, 1.0), (lambda prompt: "I do not know", 0.0), (lambda prompt: "7", 0.0)):
         result = run(StubEngine(answer))
         found = result.metrics[0]
-        assert (found.name, found.value, found.n) == ("found", share, 12)
+        assert (found.name, found.value, found.n) == ("found", 100 * share, 12)
         assert found.low is not None
         assert found.high is not None
         assert found.low < found.high
@@ -101,7 +101,7 @@ def test_a_thought_that_the_prompt_opens_is_seen(monkeypatch: pytest.MonkeyPatch
     ask = StubTokenizer.apply_chat_template
     monkeypatch.setattr(StubTokenizer, "apply_chat_template", lambda *given, **named: ask(*given, **named) + "<think>")
     assert run(StubEngine(key_of)).metrics[0].value == 0
-    assert run(StubEngine(lambda prompt: f"1</think>{key_of(prompt)}")).metrics[0].value == 1
+    assert run(StubEngine(lambda prompt: f"1</think>{key_of(prompt)}")).metrics[0].value == 100
 
 
 def broken(engine: StubEngine, requests: Sequence[Request]) -> Iterator[Completion]:
@@ -132,7 +132,7 @@ def test_an_interval_holds_its_value(questions: int, answer: Callable[[str], str
     """Of these numbers of equal answers, rounding puts an end of Wilson's interval off 0 or 1."""
     result = run(StubEngine(answer), task=Passkey(lengths=(700,), depths=(0,), repeats=questions))
     (row,), found = result.tables["passkey"], result.metrics[0]
-    assert found.value in (0, 1)
+    assert found.value in (0, 100)
     for low, value, high in ((row["low"], row["score"], row["high"]), (found.low, found.value, found.high)):
         assert low <= value <= high
 

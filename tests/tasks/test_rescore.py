@@ -133,7 +133,7 @@ def test_retrieval_is_scored_again_from_its_texts(
     cell = answered(tmp_path, task, samples)
     assert rescore(cell, run=cell.run) == 0
     result = cell.result()
-    assert (result.metrics[0].name, result.metrics[0].value, result.metrics[0].n) == ("found", 1, 2)
+    assert (result.metrics[0].name, result.metrics[0].value, result.metrics[0].n) == ("found", 100, 2)
     assert [row["item"] for row in result.tables["scores"]] == list(samples)[::-1]  # in the order of the grid
 
 

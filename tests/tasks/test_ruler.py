@@ -35,7 +35,7 @@ def run(engine: StubEngine) -> TaskResult:
 
 
 def test_a_perfect_reader_scores_one_and_a_silent_one_zero() -> None:
-    assert run(StubEngine(solve)).metrics[0].value == 1.0
+    assert run(StubEngine(solve)).metrics[0].value == 100
     result = run(StubEngine())
     assert result.metrics[0].value == 0.0
     cells = {(row["kind"], row["length"], row["n"]) for row in result.tables["ruler"]}

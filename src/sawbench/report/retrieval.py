@@ -27,7 +27,7 @@ def contents(study: Study) -> Iterator[Drawing | Table]:
             if grid.shape[1] > 1:
                 labels = {run.id: run.label for run in groups[key]}
                 yield drawing(f"{task}-{stem}", task, key, grid.rename(index=labels), name)
-            yield table(f"{task}-{stem}", task, key, groups[key], grid)
+            yield table(f"{task}-{stem}-lengths", task, key, groups[key], grid)
 
 
 def by_length(rows: pd.DataFrame) -> pd.DataFrame:
@@ -44,8 +44,9 @@ def table(name: str, task: str, key: tuple[str, str], runs: list[Run], grid: pd.
     for run in by_score(runs):
         shares = [None if isnan(x) else Number(x, run=run.id) for x in grid.loc[[run.id]].to_numpy(float)[0].tolist()]
         rows.append([run.label, run.score, *shares, run.id])
-    columns = ["method", "found (share)", *(f"{length} tokens" for length in grid.columns), "run"]
-    return Table(name, f"{task} of {key[0]}", columns, rows, [f"Setting: {key[1]}. Brackets: 95 % Wilson intervals."])
+    columns = ["method", "found (%)", *(f"{length} tokens" for length in grid.columns), "run"]
+    notes = [f"Setting: {key[1]}. Brackets: 95 % Wilson intervals. By length: shares."]
+    return Table(name, f"{task} of {key[0]} by length", columns, rows, notes)
 
 
 def drawing(name: str, task: str, key: tuple[str, str], grid: pd.DataFrame, source: str) -> Drawing:

@@ -123,7 +123,7 @@ class Benchmark(ABC):
 
     def conditions(self) -> dict[str, Any]:
         """What the numbers hold for."""
-        return {f"protocol.{key}": value for key, value in asdict(self.protocol).items()} | {
+        return conditions(self.protocol) | {
             "max_new_tokens": self.protocol.max_new_tokens or self.max_new_tokens,
             "scoring": VERSION,
         }
@@ -146,6 +146,11 @@ def thought_open(sample: Sample) -> bool:
 def told(samples: Sequence[Sample]) -> dict[str, Any]:
     """What the chat template was told in fact; older samples do not say it."""
     return {"protocol.thinking": samples[0]["thinking"]} if samples and "thinking" in samples[0] else {}
+
+
+def conditions(protocol: Protocol) -> dict[str, Any]:
+    """A protocol as columns of what numbers hold for."""
+    return {f"protocol.{key}": value for key, value in asdict(protocol).items()}
 
 
 def items_of(samples: Sequence[Sample]) -> list[str]:

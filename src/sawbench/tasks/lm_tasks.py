@@ -1,8 +1,8 @@
 """Any task that lm-eval has, through our bridge: ``task=lm_eval task.name=NAME``."""
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sawbench.core.errors import UserError
 from sawbench.core.records import Metric, TaskResult
 from sawbench.tasks.base import TaskContext
-from sawbench.tasks.benchmark import Sample, fraction, runaway, share
+from sawbench.tasks.benchmark import Sample, conditions, fraction, runaway, share, told
 from sawbench.tasks.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -89,7 +89,13 @@ class LmEval:
             rounds.append((found["results"], found["samples"]))
         result = summarized(rounds)
         texts = [sample for sample in ctx.sink.done.values() if "text" in sample]
-        return replace(result, metrics=(*result.metrics, *beside(texts, [samples for _, samples in rounds])))
+        metrics = (*result.metrics, *beside(texts, [samples for _, samples in rounds]))
+        return TaskResult(metrics, {**result.tables, "conditions": [self._conditions() | told(texts)]})
+
+    def _conditions(self) -> dict[str, Any]:
+        budget = {"max_new_tokens": self.protocol.max_new_tokens or self.max_new_tokens}
+        examples = {"num_fewshot": "as the task has it" if self.num_fewshot is None else self.num_fewshot}
+        return conditions(self.protocol) | budget | examples
 
     def _prepared(self, seed: int) -> Any:
         """The tasks as lm-eval's own command line would set them up: examples in the prompt drawn under the seed, and
@@ -109,8 +115,8 @@ class LmEval:
 
 def summarized(rounds: Sequence[tuple[Mapping[str, Row], Samples]]) -> TaskResult:
     """lm-eval's numbers under its own keys (``acc,none``), each the mean over ``rounds`` (its results and samples, once
-    for each repeat), with our intervals where a value is a share of items. The table of scores holds the first
-    metric's items."""
+    for each repeat), with our intervals where a value is a share of items. The table of scores holds the items
+    of each task's first metric."""
     results, samples = rounds[0]
     found = {
         (task, key): metric(
@@ -122,10 +128,22 @@ def summarized(rounds: Sequence[tuple[Mapping[str, Row], Samples]]) -> TaskResul
         for key, value in row.items()
         if "," in key and "_stderr" not in key and isinstance(value, int | float)
     }
-    task, key = next(((task, key) for task, key in found if samples.get(task)), ("", ""))
-    rows = [row for repeat, (_, samples) in enumerate(rounds) for row in _rows(key, samples.get(task, ()), repeat)]
-    scored = any(row["value"] is not None for row in rows)
-    return TaskResult(tuple(found.values()), {"scores": rows if scored else []})
+    rows = [
+        {**row, "metric": found[task, key].name}
+        for task, key in first_metrics(found, samples)
+        for repeat, (_, samples) in enumerate(rounds)
+        for row in _rows(key, samples[task], repeat)
+    ]
+    return TaskResult(tuple(found.values()), {"scores": rows})
+
+
+def first_metrics(found: Iterable[tuple[str, str]], samples: Samples) -> list[tuple[str, str]]:
+    """The first metric of each task that has a number for every item, as (task, key)."""
+    first: dict[str, tuple[str, str]] = {}
+    for task, key in found:
+        if task not in first and any(row["value"] is not None for row in _rows(key, samples.get(task, ()))):
+            first[task] = task, key
+    return list(first.values())
 
 
 def metric(name: str, value: float, rows: Sequence[Row]) -> Metric:

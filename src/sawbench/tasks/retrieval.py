@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sawbench.core.engine import Completion, Request, Sampling, Score
 from sawbench.core.errors import UserError
 from sawbench.core.progress import Progress, silent
-from sawbench.core.records import Metric, TaskResult
+from sawbench.core.records import TaskResult
 from sawbench.scoring.text import answer_of, opens_thought
 from sawbench.tasks.base import TaskContext
-from sawbench.tasks.benchmark import Sample, score_row, share_interval, shares
+from sawbench.tasks.benchmark import Sample, score_row, share, share_interval, shares
 
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
@@ -98,16 +98,14 @@ class Retrieval(ABC):
         ordered = [by_key[key] for key in map(key_of, self.cells())]
         scores = [self.verdict(s["text"], s["expected"], s["thought_open"]) for s in ordered]
         values = [score.value or 0.0 for score in scores]
+        found = share("found", values, [sample["item"] for sample in ordered])
         cells: dict[tuple[Any, ...], list[float]] = {}
         for sample, value in zip(ordered, values, strict=True):
             cells.setdefault(tuple(sample[axis] for axis in self.axes), []).append(value)
         table = [{**dict(zip(self.axes, cell, strict=True)), **_share(each)} for cell, each in cells.items()]
-        found = _share(values)
-        metrics = (
-            Metric("found", found["score"], "share", found["low"], found["high"], n=len(values)),
-            *shares(ordered, scores),
+        return TaskResult(
+            (found, *shares(ordered, scores)), {self.name: table, "scores": list(map(score_row, ordered, scores))}
         )
-        return TaskResult(metrics, {self.name: table, "scores": list(map(score_row, ordered, scores))})
 
     def _by_key(self, samples: Sequence[Sample]) -> dict[str, Sample]:
         """Samples by their cell, each an item of its own. Older ones say neither tokens nor an opened thought."""
