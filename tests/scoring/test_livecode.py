@@ -103,6 +103,8 @@ SHADOWED = f"import builtins\nshadowed = [n for n in {NAMES} if eval(n) is not g
         ("print(pow(3, 4, 5))", Case("", "1")),
         ("def f(a): return pow(a, -1, 7)", Case("3", "5", "f")),
         ("print(bisect.bisect_left([1, 2], 2), bisect_left([1, 2], 2), gcd(4, 6), deque([1])[0])", Case("", "1 1 2 1")),
+        ("print(loads(dumps([1])), median([1, 3]), itemgetter(0)([5]), len(ascii_lowercase))", Case("", "[1] 2 5 26")),
+        ("print(int(stdin.readline()) + 1, findall('a', 'ba')[0], copy.copy(2))", Case("4", "5 a 2")),
     ],
 )
 def test_what_is_imported_for_a_program_hides_no_built_in_name_and_no_module(code: str, case: Case) -> None:

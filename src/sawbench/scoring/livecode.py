@@ -19,20 +19,14 @@ from sawbench.scoring.text import answer_of, final_code
 
 Row = dict[str, Any]
 UNPACKED = 1 << 30  # bytes that one problem's tests may unpack to
-IMPORTS = """
-from typing import *
-from collections import *
-from itertools import *
-from functools import *
-from heapq import *
-from bisect import *
-from math import *
-from builtins import *
-import sys, os, re, math, string, random, bisect, heapq, itertools, functools, operator, collections, copy, datetime
-sys.setrecursionlimit(50000)
-"""
-"""What a program may use without an import, in the original's order: built-in names and modules come last, so that
-no star takes them away (math.pow takes no modulus, the function bisect has no bisect_left)."""
+MODULES = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
+    "functools", "operator", "io", "sys", "json",
+)  # fmt: skip
+"""What the benchmark's own harness gives a program without an import: their names, and then themselves."""
+IMPORTS = "".join(f"from {name} import *\n" for name in (*MODULES, "builtins", "typing"))
+IMPORTS += f"import {', '.join(MODULES)}, os\nsys.setrecursionlimit(50000)\n"
+"""Built-in names and modules come last, as there: math.pow takes no modulus, the function bisect has no bisect_left."""
 CALL = """
 import json as _json, sys as _sys
 _arguments = [_json.loads(line) for line in _sys.stdin.read().split("\\n") if line.strip()]

@@ -40,6 +40,8 @@ class CodeBenchmark(Benchmark):
     metric: ClassVar[str] = "pass@1"
     output_bytes: ClassVar[int] = 1 << 20
     """What a program may print."""
+    tests_in_data: ClassVar[bool] = False
+    """Whether the tests lie in the data alone, so that judging needs the file that the answers were asked from."""
 
     def __post_init__(self) -> None:
         if self.sandbox not in SANDBOXES:

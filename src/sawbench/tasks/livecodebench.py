@@ -40,6 +40,7 @@ class LiveCodeBench(CodeBenchmark):
     end: str = "2025-04-07"
 
     output_bytes: ClassVar[int] = 16 << 20
+    tests_in_data: ClassVar[bool] = True
 
     def extra(self) -> Mapping[str, Any]:
         return {"start": self.start, "end": self.end}

@@ -16,7 +16,6 @@ from sawbench.core.records import TaskResult
 from sawbench.results import Cell, RunStore, write_tidy
 from sawbench.results.samples import read_samples
 from sawbench.tasks.benchmark import Benchmark
-from sawbench.tasks.livecodebench import LiveCodeBench
 from sawbench.tasks.retrieval import Retrieval
 from sawbench.verbs.metrics import metrics_table
 
@@ -92,7 +91,7 @@ def unscorable(task: Any, recorded: str | None) -> str:
         return ""
     if task.data != recorded and sha256(Path(task.data).read_bytes()).hexdigest() != recorded:
         return f"data={task.data} is not the file that the run had (SHA-256 {recorded[:12]}...)"
-    if task.data == recorded and isinstance(task, LiveCodeBench):
+    if task.data == recorded and getattr(task, "tests_in_data", False):
         return f"data=FILE is needed: the tests that the run had lie in a local file (SHA-256 {recorded[:12]}...)"
     return ""
 
