@@ -112,6 +112,12 @@ def test_a_measured_cell_takes_its_place(tmp_path: Path) -> None:
     assert missing["verdict"] == "not run here"
 
 
+def test_a_template_without_a_switch_for_thinking_is_as_published(tmp_path: Path) -> None:
+    """The record says what the template was told: nothing, where a model thinks of itself."""
+    row = row_of(study_of(tmp_path, (BDR, {"protocol.thinking": ""}, 164, 5)), "Qwen3-8B", "BDR-64 (K)")
+    assert row["verdict"] == "lower than published"
+
+
 @pytest.mark.parametrize(
     ("other", "items", "repeats", "options", "said"),
     [
@@ -121,8 +127,8 @@ def test_a_measured_cell_takes_its_place(tmp_path: Path) -> None:
         ({"protocol.repeats": "1"}, 164, 5, "order=64", "repeats 1, not 5"),
         ({"protocol.temperature": "0"}, 164, 5, "order=64", "temperature 0, not 0.6"),
         ({"protocol.top_p": "1"}, 164, 5, "order=64", "top p 1, not 0.95"),
-        ({"protocol.thinking": "False"}, 164, 5, "order=64", "thinking False, not True"),
-        ({"protocol.thinking": ""}, 164, 5, "order=64", "thinking not recorded"),
+        ({"protocol.thinking": "False"}, 164, 5, "order=64", "thinking off"),
+        ({"protocol.temperature": ""}, 164, 5, "order=64", "temperature not recorded"),
         ({}, 164, 5, "order=64 group=32", "group=32"),
         ({}, 164, 5, "bits=8 order=64", "bits=8"),
     ],

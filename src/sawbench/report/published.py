@@ -17,11 +17,12 @@ FITTED = {"calibration_tokens": "20000", "heads_per_codebook": "4"}
 """The published k-means: 20,000 tokens, and one codebook for the four heads of each of two GPUs."""
 ITEMS = {"gpqa_diamond": 198, "humaneval": 164, "livecodebench_v6": 171, "aime25": 30, "math500": 500}
 PROTOCOL = {
-    "protocol.thinking": "True",
     "protocol.temperature": "0.6",
     "protocol.top_p": "0.95",
     "max_new_tokens": "32768",
 }
+THINKING = "protocol.thinking"
+"""Blank where a template has no switch: those of the paper's models think unless they are told not to."""
 CLIENTS = "accuracy_paper_rule"
 """GPQA's score by the rule of the paper's client: the published numbers are by that."""
 SOURCE = "Jia et al., SAW-INT4, arXiv 2604.19157; transcribed in results/paper/"
@@ -123,6 +124,7 @@ def differences(study: Study, run: Run, model: str, wanted: dict[str, str], benc
     return [
         *counts,
         *(phrase for key, value in protocol.items() if (phrase := _other(key, run.conditions.get(key), value))),
+        *(["thinking off"] if run.conditions.get(THINKING) == "False" else []),
         *(f"{k}={here.get(k, 'as shipped')}" for k in there | here if here.get(k) != there.get(k)),
     ]
 
