@@ -89,6 +89,7 @@ def test_at_0_and_100_per_cent_the_interval_is_wide_and_repeats_do_not_narrow_it
     values = np.full(164 * repeats, score)
     interval = proportion_interval(values, np.repeat(np.arange(164), repeats))
     assert interval == wilson(score, 164)
+    assert interval.low <= score <= interval.high
     assert interval.high - interval.low > 0.02
 
 

@@ -8,12 +8,15 @@ from sawbench.stats.clusters import Interval, as_values, cluster_sums, standard_
 
 
 def wilson(share: float, n: float, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a share of ``n`` independent trials (``n`` may be an effective, fractional number)."""
+    """Wilson's score interval of a share of ``n`` independent trials (``n`` may be an effective, fractional number).
+
+    It holds the share: rounding would put its ends a hair off 0 and 1.
+    """
     quantile = z(level)
     weight = quantile**2 / n
     centre = (share + weight / 2) / (1 + weight)
     half = quantile * sqrt(share * (1 - share) / n + weight / (4 * n)) / (1 + weight)
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+    return Interval(share, min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
 
 
 def proportion_interval(values: ArrayLike, clusters: ArrayLike | None = None, level: float = 0.95) -> Interval:

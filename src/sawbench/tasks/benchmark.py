@@ -17,7 +17,7 @@ from sawbench.core.progress import Progress, silent
 from sawbench.core.records import Metric, TaskResult
 from sawbench.scoring import VERSION
 from sawbench.scoring.text import is_loop, opens_thought
-from sawbench.stats import Interval, proportion_interval
+from sawbench.stats import proportion_interval
 from sawbench.tasks.base import TaskContext
 from sawbench.tasks.protocol import Protocol
 
@@ -163,14 +163,8 @@ def share(name: str, values: Sequence[float | None], items: Sequence[str]) -> Me
     kept = [(value, item) for value, item in zip(values, items, strict=True) if value is not None]
     if not kept:
         return Metric(name, None, "%", n=0)
-    found = share_interval([value for value, _ in kept], [item for _, item in kept])
+    found = proportion_interval([value for value, _ in kept], [item for _, item in kept])
     return Metric(name, 100 * found.value, "%", 100 * found.low, 100 * found.high, len(kept))
-
-
-def share_interval(values: Sequence[float], items: Sequence[str] | None = None) -> Interval:
-    """``proportion_interval`` that holds its value: Wilson's ends are off 0 and 1 by rounding."""
-    found = proportion_interval(values, items)
-    return Interval(found.value, min(found.low, found.value), max(found.high, found.value))
 
 
 def shares(samples: Sequence[Sample], scores: Sequence[Score]) -> list[Metric]:

@@ -11,8 +11,9 @@ from sawbench.core.errors import UserError
 from sawbench.core.progress import Progress, silent
 from sawbench.core.records import TaskResult
 from sawbench.scoring.text import answer_of, opens_thought
+from sawbench.stats import proportion_interval
 from sawbench.tasks.base import TaskContext
-from sawbench.tasks.benchmark import Sample, score_row, share, share_interval, shares
+from sawbench.tasks.benchmark import Sample, score_row, share, shares
 
 if TYPE_CHECKING:
     from sawbench.models import ModelPlan
@@ -158,5 +159,5 @@ def check_lengths(plan: "ModelPlan", lengths: Sequence[int], new_tokens: int) ->
 
 
 def _share(scores: Sequence[float]) -> dict[str, Any]:
-    share, low, high = share_interval(scores)
+    share, low, high = proportion_interval(scores)
     return {"score": share, "low": low, "high": high, "n": len(scores)}
