@@ -22,7 +22,7 @@ PROTOCOL = {
     "max_new_tokens": "32768",
 }
 THINKING = "protocol.thinking"
-"""Blank where a template has no switch: those of the paper's models think unless they are told not to."""
+"""Blank where the template was told nothing, or has no switch: a model then thinks as it does of itself."""
 CLIENTS = "accuracy_paper_rule"
 """GPQA's score by the rule of the paper's client: the published numbers are by that."""
 SOURCE = "Jia et al., SAW-INT4, arXiv 2604.19157; transcribed in results/paper/"
